@@ -1,0 +1,1 @@
+"""The command line: the only place where input, output and plans meet."""

@@ -1,0 +1,1 @@
+"""One profile per serving engine: how it budgets memory, lays out caches and shards weights."""

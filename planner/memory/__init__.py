@@ -1,0 +1,1 @@
+"""The memory sum: line items and the pure functions that produce them."""

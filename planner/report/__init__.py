@@ -1,0 +1,1 @@
+"""Turning a plan into text for people and a document for machines."""
