@@ -124,7 +124,7 @@ class ConfigView:
         for position, item in enumerate(items):
             if not isinstance(item, str):
                 raise self.fail(f"{key}[{position}]", f"must be a string, not {_shown(item)}")
-        return tuple(items)
+        return tuple(str(item) for item in items)
 
     def integers(self, key: str, *, minimum: int = 0, maximum: int = MAX_EXTENT) -> tuple[int, ...] | None:
         """A list of bounded integers, or None where absent."""
