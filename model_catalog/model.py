@@ -1,0 +1,34 @@
+"""A model ready to plan with: its snapshot, its structure, its quantisation and its weights, read together."""
+
+from dataclasses import dataclass
+
+from model_catalog.architecture import ArchitectureSpec
+from model_catalog.config_reader import read_architecture
+from model_catalog.quantization import Quantization, read_quantization
+from model_catalog.snapshot import ModelSnapshot
+from model_catalog.weights import WeightTable, weigh
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Everything the planner needs of one model."""
+
+    snapshot: ModelSnapshot
+    architecture: ArchitectureSpec
+    quantization: Quantization | None
+    weights: WeightTable
+
+
+def describe(snapshot: ModelSnapshot, *, dtype: str = "auto", on_the_fly: str | None = None) -> Model:
+    """Read structure, quantisation and weights out of a snapshot.
+
+    ``dtype`` and ``on_the_fly`` are the engine's ``--dtype`` and ``--quantization``.
+
+    Raises:
+        ConfigError, WeightsError: what cannot be read, by key or file.
+    """
+    subject = snapshot.repo_id
+    architecture = read_architecture(snapshot.config, subject=subject)
+    quantization = read_quantization(snapshot.config, snapshot.quantization_file, subject=subject)
+    weights = weigh(snapshot, architecture, quantization, dtype=dtype, on_the_fly=on_the_fly)
+    return Model(snapshot=snapshot, architecture=architecture, quantization=quantization, weights=weights)

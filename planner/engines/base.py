@@ -1,0 +1,135 @@
+"""What every engine profile answers, and the records that it answers in.
+
+A profile turns (target, draft, workload, one rank) into line items, says how the engine budgets memory, and
+what its cache pool would look like. It reads no device and no file.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from model_catalog.architecture import LayerSpec
+from model_catalog.bounds import ByteRange
+from model_catalog.model import Model
+from planner.devices import Device
+from planner.memory.breakdown import LineItem
+from planner.workload import Workload
+
+
+class DraftMethod(StrEnum):
+    """How tokens are proposed."""
+
+    DRAFT_MODEL = "draft_model"  #: a stand-alone small model with its own embedding, head and cache
+    EAGLE = "eagle"
+    EAGLE3 = "eagle3"
+    MTP = "mtp"  #: the layers that ship inside the target
+    NGRAM = "ngram"  #: no weights, no cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A draft and k. ``model`` is None for methods without weights of their own (MTP, n-gram)."""
+
+    method: DraftMethod
+    num_speculative_tokens: int
+    model: Model | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One process of the engine: its device, its place, and which target layers it holds.
+
+    ``layers`` are positions in ``architecture.layers`` of the target. All TP ranks of one pipeline stage hold
+    equal shares, so one Rank per (stage, device) is planned.
+    """
+
+    index: int
+    device: Device
+    stage: int
+    layers: tuple[int, ...]
+    first_stage: bool
+    last_stage: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A target with an optional draft under one workload: what a profile plans for."""
+
+    target: Model
+    draft: Draft | None
+    workload: Workload
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """k; 0 without speculation."""
+        return self.draft.num_speculative_tokens if self.draft else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheGroup:
+    """Layers that share block tables: how many, what kind the engine calls them, tokens per block."""
+
+    layers: int
+    kind: str
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCache:
+    """The engine's own pool, as its start-up log prints it."""
+
+    available: ByteRange
+    block_size: int
+    bytes_per_block: int
+    blocks: int
+    tokens: int
+    max_concurrency: float
+    groups: tuple[CacheGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDefaults:
+    """Settings after the engine's own defaults are filled in."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    block_size: int
+    gpu_memory_utilization: float | None
+
+
+class EngineProfile(Protocol):
+    """One engine. ``budget_base`` says what its memory fraction is a fraction of."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def budget_base(self) -> Literal["total", "free"]: ...
+
+    def check(self, serving: Serving) -> None:
+        """Raise ParallelismError or UsageError for what the engine itself would refuse."""
+        ...
+
+    def defaults(self, serving: Serving, device: Device) -> EngineDefaults:
+        """The settings the engine would run with on this device."""
+        ...
+
+    def stages(self, serving: Serving) -> tuple[tuple[int, ...], ...]:
+        """Layer positions by pipeline stage."""
+        ...
+
+    def lines(self, serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
+        """Every line of one rank, the cache need of context x batch included."""
+        ...
+
+    def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:
+        """The pool that the engine builds from ``available`` bytes on this rank; None where it has none."""
+        ...
+
+
+def layers_of(model: Model, positions: tuple[int, ...]) -> tuple[LayerSpec, ...]:
+    """The layers at these positions."""
+    return tuple(model.architecture.layers[position] for position in positions)
