@@ -1,0 +1,200 @@
+"""Does it fit, by how much, what binds, and which memory fractions would work.
+
+Two checks make "fits" for an engine that budgets a fraction of the device's total (vLLM):
+the lines inside the budget must not exceed ``ceil(total x fraction)``, and that request plus everything outside
+the budget must not exceed what is free. Source: vLLM 0.33.0 ``v1/worker/gpu_worker.py`` and
+``v1/worker/utils.py`` (request_memory). For an engine without a budget, all lines must fit into free memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model_catalog.bounds import ByteRange
+from model_catalog.units import ceil_share, floor_share
+from planner.devices import Device
+from planner.memory.breakdown import LineItem, MemoryBreakdown
+
+
+class Answer(StrEnum):
+    """Fits for certain; may fit; cannot fit; or a reading is missing."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    DOES_NOT_FIT = "does_not_fit"
+    UNKNOWN = "unknown"
+
+
+_WORST_FIRST = (Answer.DOES_NOT_FIT, Answer.UNKNOWN, Answer.TIGHT, Answer.FITS)
+
+
+def worst(answers: Sequence[Answer]) -> Answer:
+    """The answer of a plan whose ranks answer like this."""
+    return next(answer for answer in _WORST_FIRST if answer in answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One sentence for people with a stable code for scripts."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Memory fractions between ``low`` and ``high``; empty when ``low > high``."""
+
+    low: float
+    high: float
+
+    @property
+    def empty(self) -> bool:
+        """Whether no fraction lies in it."""
+        return self.low > self.high
+
+    def narrowed(self, other: "Window") -> "Window":
+        """Fractions that lie in both."""
+        return Window(low=max(self.low, other.low), high=min(self.high, other.high))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRoom:
+    """What one rank may use: the engine's total and free memory, each None where unread."""
+
+    engine_total: ByteRange | None
+    free_bytes: int | None
+
+
+def room_of(device: Device, memory_limit_bytes: int | None) -> RankRoom:
+    """The room on a device; a memory limit lowers what is free, never the total that a fraction refers to."""
+    free = device.free_bytes
+    if free is not None and memory_limit_bytes is not None:
+        free = min(free, memory_limit_bytes)
+    return RankRoom(engine_total=device.engine_total_bytes, free_bytes=free)
+
+
+def windows(breakdown: MemoryBreakdown, room: RankRoom) -> tuple[Window, Window] | None:
+    """(certain, possible) windows of the memory fraction on one rank; None where a reading is missing.
+
+    A fraction is certain when it works at every bound's worst end, possible when it works at the best.
+    """
+    if room.engine_total is None or room.free_bytes is None or not room.engine_total.low_bytes:
+        return None
+    smallest, largest = room.engine_total.low_bytes, room.engine_total.high_bytes
+    inside, outside = breakdown.inside_budget, breakdown.outside_budget
+    certain = Window(
+        low=ceil_share(inside.high_bytes / smallest),
+        high=floor_share(min(1.0, (room.free_bytes - outside.high_bytes) / largest)),
+    )
+    possible = Window(
+        low=floor_share(inside.low_bytes / largest),
+        high=ceil_share(min(1.0, (room.free_bytes - outside.low_bytes) / smallest)),
+    )
+    return certain, possible
+
+
+def choose_fraction(certain: Window, possible: Window, default: float) -> float:
+    """The engine's default if it lies in the window that works, else the window's top.
+
+    Where no fraction is certain, the middle of the possible ones; where none is possible, the default.
+    """
+    if not certain.empty:
+        return default if certain.low <= default <= certain.high else certain.high
+    if not possible.empty:
+        if possible.low <= default <= possible.high:
+            return default
+        return floor_share((max(possible.low, 0.001) + possible.high) / 2)
+    return default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankVerdict:
+    """One rank's answer. ``budget_bytes`` is None for engines without a budget or with unread totals."""
+
+    answer: Answer
+    headroom_bytes: int | None
+    budget_bytes: int | None
+    constraint: str
+    largest_line: str
+
+
+def judge_fraction(breakdown: MemoryBreakdown, room: RankRoom, fraction: float) -> RankVerdict:
+    """Judge one rank under a budget of ``ceil(total x fraction)``."""
+    if room.engine_total is None or room.free_bytes is None:
+        return _unknown(breakdown)
+    inside, outside = breakdown.inside_budget, breakdown.outside_budget
+    budget_low = _ceil_product(room.engine_total.low_bytes, fraction)
+    budget_high = _ceil_product(room.engine_total.high_bytes, fraction)
+    budget_room = budget_low - inside.high_bytes
+    start_room = room.free_bytes - outside.high_bytes - budget_high
+    constraint = "engine budget" if budget_room <= start_room else "free memory at start"
+    impossible = inside.low_bytes > budget_high or budget_low > room.free_bytes - outside.low_bytes
+    return RankVerdict(
+        answer=_answer(min(budget_room, start_room), impossible),
+        headroom_bytes=min(budget_room, start_room),
+        budget_bytes=budget_low,
+        constraint=constraint,
+        largest_line=_largest(breakdown.items),
+    )
+
+
+def judge_free(breakdown: MemoryBreakdown, room: RankRoom) -> RankVerdict:
+    """Judge one rank of an engine that takes what is free."""
+    if room.free_bytes is None:
+        return _unknown(breakdown)
+    total = breakdown.total
+    headroom = room.free_bytes - total.high_bytes
+    return RankVerdict(
+        answer=_answer(headroom, total.low_bytes > room.free_bytes),
+        headroom_bytes=headroom,
+        budget_bytes=None,
+        constraint="free memory",
+        largest_line=_largest(breakdown.items),
+    )
+
+
+def judge_pinned(
+    breakdown: MemoryBreakdown, room: RankRoom, cache_need: ByteRange, pinned_bytes: int
+) -> RankVerdict:
+    """Judge one rank whose cache pool is pinned: the need must fit the pool, and all must fit free memory."""
+    if room.free_bytes is None:
+        return _unknown(breakdown)
+    total = breakdown.total
+    rest_low, rest_high = total.low_bytes - cache_need.low_bytes, total.high_bytes - cache_need.high_bytes
+    pool_room = pinned_bytes - cache_need.high_bytes
+    free_room = room.free_bytes - rest_high - pinned_bytes
+    impossible = cache_need.low_bytes > pinned_bytes or rest_low + pinned_bytes > room.free_bytes
+    return RankVerdict(
+        answer=_answer(min(pool_room, free_room), impossible),
+        headroom_bytes=min(pool_room, free_room),
+        budget_bytes=None,
+        constraint="pinned KV cache" if pool_room <= free_room else "free memory",
+        largest_line=_largest(breakdown.items),
+    )
+
+
+def _answer(headroom_bytes: int, impossible: bool) -> Answer:
+    if headroom_bytes >= 0:
+        return Answer.FITS
+    return Answer.DOES_NOT_FIT if impossible else Answer.TIGHT
+
+
+def _unknown(breakdown: MemoryBreakdown) -> RankVerdict:
+    return RankVerdict(
+        answer=Answer.UNKNOWN,
+        headroom_bytes=None,
+        budget_bytes=None,
+        constraint="a device reading is missing",
+        largest_line=_largest(breakdown.items),
+    )
+
+
+def _largest(items: Sequence[LineItem]) -> str:
+    return max(items, key=lambda item: item.high_bytes).label if items else "nothing"
+
+
+def _ceil_product(total_bytes: int, fraction: float) -> int:
+    # Fractions are given with at most a few decimals; integers keep the product exact at 10**15.
+    scale = 10**9
+    return -(-total_bytes * round(fraction * scale) // scale)
