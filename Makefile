@@ -1,0 +1,41 @@
+# The one door: `make fit` plans, `make test` tests. Needs Python 3.11 or newer with venv, and pip.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The default plan of `make fit`: live devices if there are any, else the GPU named here.
+TARGET ?= Qwen/Qwen3-32B
+DRAFT ?= Qwen/Qwen3-0.6B
+GPU ?= h100-80gb:2
+FIT_ARGS ?=
+
+.PHONY: fit test lint types bench clean
+
+$(BIN)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+$(BIN)/.dev: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# Exit codes 3 (does not fit) and 4 (cannot tell) are answers, not failures of this target.
+fit: $(BIN)/.installed
+	@$(BIN)/specplan fit $(TARGET) --draft $(DRAFT) --context 8192 --batch 16 --offline \
+	  --fallback-gpu $(GPU) $(FIT_ARGS) || { code=$$?; [ $$code -eq 3 ] || [ $$code -eq 4 ] || exit $$code; }
+
+test: $(BIN)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(BIN)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(BIN)/.dev
+	$(BIN)/mypy
+
+bench: $(BIN)/.dev
+	$(BIN)/python benchmarks/plan_speed.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
