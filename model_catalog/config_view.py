@@ -116,6 +116,10 @@ class ConfigView:
             raise self.fail(key, f"must be a string, not {_shown(value)}")
         return value
 
+    def is_text(self, key: str) -> bool:
+        """Whether the key holds a string: some keys are a number or a word such as ``auto``."""
+        return isinstance(self._raw(key), str)
+
     def texts(self, key: str) -> tuple[str, ...] | None:
         """A list of strings, or None where absent."""
         items = self._list(key)

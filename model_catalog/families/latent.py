@@ -18,6 +18,22 @@ from model_catalog.units import ceil_div
 _INDEXER_BLOCK: Final = 128
 _INDEXER_SCALE_BYTES: Final = 4
 
+#: Read by the model, without effect on what is stored or cached: routing numerics, rotary layout, redundant sizes
+#: (``qk_head_dim`` repeats a sum, ``head_dim`` is the rotary slice or the query head, ``num_experts`` an alias).
+_NUMERICS: Final = (
+    "head_dim",
+    "qk_head_dim",
+    "index_topk",
+    "index_topk_freq",
+    "index_skip_topk_offset",
+    "index_share_for_mtp_iteration",
+    "indexer_rope_interleave",
+    "moe_router_dtype",
+    "layer_types",
+    "num_experts",
+    "ep_size",
+)
+
 ROUTER_BIAS: Final = "gate.e_score_correction_bias"
 
 
@@ -116,7 +132,6 @@ def _indexer_layers(view: ConfigView, count: int) -> tuple[bool, ...]:
     """
     if not view.has("index_n_heads"):
         return (False,) * count
-    view.mark("index_topk", "index_topk_freq", "index_skip_topk_offset", "index_share_for_mtp_iteration")
     kinds = view.texts("indexer_types")
     if kinds is None and view.has("index_topk_pattern"):
         kinds = tuple("shared" if letter == "S" else "full" for letter in view.text("index_topk_pattern"))
@@ -139,8 +154,7 @@ def build_deepseek(reading: Reading, *, tied_default: bool = False) -> Architect
     bias = view.boolean("attention_bias", default=False)
     mixtures, indexed = mixture_layers(view, count), _indexer_layers(view, count)
     projections = latent_projections(view, hidden, heads, bias=bias)
-    # qk_head_dim repeats the sum of its parts; head_dim is the rotary slice or the query head, never MLA's cache.
-    view.mark("head_dim", "qk_head_dim")
+    view.mark(*_NUMERICS)
     norms = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
     intermediate = view.integer("intermediate_size", default=None if not all(mixtures) else 0, minimum=0)
     feed_forward = {False: gated_mlp(hidden, intermediate) if not all(mixtures) else ()}
