@@ -4,12 +4,14 @@ Layouts follow the modeling code of transformers 5.24; Qwen3.5 nests its decoder
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec
 from model_catalog.config_view import ConfigView
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, mixture, norm, root
 from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
+from model_catalog.families.mtp import mtp_layers
 from model_catalog.families.shape import Shape, ShapeKeys, read_shape, unsupported
 from model_catalog.families.state_mixers import GatedDelta
 
@@ -129,8 +131,10 @@ def _build(reading: Reading, *, fused: bool) -> ArchitectureSpec:
 
 
 def _qwen3_next(reading: Reading) -> ArchitectureSpec:
+    """Its config does not mention the MTP layer that its checkpoints store (``mtp.*``)."""
     reading.text.mark("intermediate_size")
-    return _build(reading, fused=True)
+    spec = _build(reading, fused=True)
+    return replace(spec, layers=(*spec.layers, *mtp_layers(reading, spec)), assumptions=tuple(reading.assumptions))
 
 
 def _qwen3_5(reading: Reading) -> ArchitectureSpec:
