@@ -44,6 +44,11 @@ class ConfigView:
         present = [key for key in keys if self._raw(key) is not None]
         return bool(present)
 
+    def present(self, key: str) -> bool:
+        """Whether the key is there at all, null included; marks it as read."""
+        self._used.add(key)
+        return key in self._values
+
     def mark(self, *keys: str) -> None:
         """Declare keys as understood although their value is not needed."""
         self._used.update(keys)
