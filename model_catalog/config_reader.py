@@ -1,7 +1,8 @@
-"""From a config.json mapping to an ArchitectureSpec: finds the decoder's section, the family, what was not understood.
+"""From a config.json mapping to an ArchitectureSpec: finds the decoder's section and the family.
 
-Owns no family and no default; those are in ``model_catalog.families``. Never executes remote code: ``auto_map`` is
-ignored. Reading is bounded (layers, extents, list lengths), whatever the file says.
+Owns no family and no default; those are in ``model_catalog.families``. A memory-relevant key that no family read
+stops the plan. Never executes remote code: ``auto_map`` is ignored. Reading is bounded (layers, extents, list
+lengths), whatever the file says.
 """
 
 import importlib

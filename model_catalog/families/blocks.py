@@ -41,6 +41,7 @@ def attention(
     qk_norm_sizes: tuple[int, int] | None = None,
     prefix: str = "self_attn",
     query_multiplier: int = 1,
+    output: str = "o_proj",
 ) -> Tensors:
     """Separate q, k, v and o projections. ``query_multiplier`` 2 is an output gate fused into q (Qwen3-Next)."""
     value_dim = head_dim if value_dim is None else value_dim
@@ -49,7 +50,7 @@ def attention(
         *linear(f"{prefix}.q_proj", queries, hidden, Role.QUERY, bias=qkv_bias),
         *linear(f"{prefix}.k_proj", kv_heads * head_dim, hidden, Role.KEY_VALUE, bias=qkv_bias),
         *linear(f"{prefix}.v_proj", kv_heads * value_dim, hidden, Role.KEY_VALUE, bias=qkv_bias),
-        *linear(f"{prefix}.o_proj", hidden, heads * value_dim, Role.ATTENTION_OUTPUT, bias=output_bias),
+        *linear(f"{prefix}.{output}", hidden, heads * value_dim, Role.ATTENTION_OUTPUT, bias=output_bias),
     )
     if qk_norm_sizes is None:
         return tensors

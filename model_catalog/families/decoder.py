@@ -7,41 +7,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, Role
-from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, norm, plain_mlp, root
+from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, Role, TensorTemplate
+from model_catalog.families.blocks import Tensors, attention, linear, norm, root
 from model_catalog.families.common import Reading, assemble, attention_cache, text_layer
 from model_catalog.families.shape import Shape
 
-QkNorm = Literal["none", "per_head", "every_head"]
 PRE_NORMS: Final = ("input_layernorm", "post_attention_layernorm")
+SANDWICH_NORMS: Final = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
+POST_NORMS: Final = ("post_attention_layernorm", "post_feedforward_layernorm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
     """How a family departs from Llama.
 
-    ``qk_norm``: ``per_head`` is one vector of the head dimension for all heads, ``every_head`` one for each head
-    (as long as all heads together). ``norms`` names a layer's norms; ``norm_weight`` False is a norm without weights.
+    ``fused_qkv`` names the one matrix for query, key and value. ``mlp`` is ``gated`` (three matrices), ``fused``
+    (gate and up in one) or ``plain`` (two). ``qk_norm``: ``per_head`` is one vector of the head dimension for all
+    heads, ``every_head`` one for each. ``norms`` names a layer's norms; ``norm_weight`` False means norms without
+    weights.
     """
 
     qkv_bias: bool = False
     output_bias: bool = False
-    mlp_bias: bool = False
-    mlp_gated: bool = True
-    mlp_names: tuple[str, str] = ("up_proj", "down_proj")
     fused_qkv: str | None = None
-    fused_gate_up: str | None = None
-    output_name: str = "o_proj"
+    output: str = "o_proj"
     attention_prefix: str = "self_attn"
+    mlp: Literal["gated", "fused", "plain"] = "gated"
+    mlp_bias: bool = False
+    mlp_names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
     mlp_prefix: str = "mlp"
     norms: tuple[str, ...] = PRE_NORMS
     norm_bias: bool = False
     norm_weight: bool = True
-    qk_norm: QkNorm = "none"
+    qk_norm: Literal["none", "per_head", "every_head"] = "none"
+    qk_norm_names: tuple[str, str] = ("q_norm", "k_norm")
     final_norm: str = "model.norm"
-    embedding_name: str = "model.embed_tokens"
-    head_name: str = "lm_head"
+    embedding: str = "model.embed_tokens"
+    head: str = "lm_head"
     head_bias: bool = False
+    positions: str = "model.embed_positions"
 
 
 LLAMA: Final = Style()
@@ -59,9 +63,8 @@ class Experts:
 def attention_tensors(shape: Shape, style: Style) -> Tensors:
     """Projections and query/key norms of one attention."""
     prefix = style.attention_prefix
-    norms = _qk_norms(shape, style)
     if style.fused_qkv is None:
-        tensors = attention(
+        projections = attention(
             shape.hidden,
             shape.heads,
             shape.kv_heads,
@@ -69,46 +72,36 @@ def attention_tensors(shape: Shape, style: Style) -> Tensors:
             qkv_bias=style.qkv_bias,
             output_bias=style.output_bias,
             prefix=prefix,
+            output=style.output,
         )
-        return (*tensors, *norms)
-    fused = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    queries = shape.heads * shape.head_dim
-    output = f"{prefix}.{style.output_name}"
-    return (
-        *linear(f"{prefix}.{style.fused_qkv}", fused, shape.hidden, Role.QKV, bias=style.qkv_bias),
-        *linear(output, shape.hidden, queries, Role.ATTENTION_OUTPUT, bias=style.output_bias),
-        *norms,
-    )
-
-
-def _qk_norms(shape: Shape, style: Style) -> Tensors:
+    else:
+        fused = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        output = f"{prefix}.{style.output}"
+        inner = shape.heads * shape.head_dim
+        projections = (
+            *linear(f"{prefix}.{style.fused_qkv}", fused, shape.hidden, Role.QKV, bias=style.qkv_bias),
+            *linear(output, shape.hidden, inner, Role.ATTENTION_OUTPUT, bias=style.output_bias),
+        )
     if style.qk_norm == "none":
-        return ()
-    query, key = (shape.heads, shape.kv_heads) if style.qk_norm == "every_head" else (1, 1)
-    query, key = query * shape.head_dim, key * shape.head_dim
-    prefix = style.attention_prefix
-    return (*norm(f"{prefix}.q_norm", query), *norm(f"{prefix}.k_norm", key))
-
-
-def mlp_tensors(shape: Shape, style: Style, intermediate: int | None = None) -> Tensors:
-    """The dense feed-forward part of one layer."""
-    size = shape.intermediate if intermediate is None else intermediate
-    prefix = style.mlp_prefix
-    if not style.mlp_gated:
-        return plain_mlp(shape.hidden, size, bias=style.mlp_bias, prefix=prefix, names=style.mlp_names)
-    if style.fused_gate_up is None:
-        return gated_mlp(shape.hidden, size, bias=style.mlp_bias, prefix=prefix)
-    return plain_mlp_fused(shape.hidden, size, style)
-
-
-def plain_mlp_fused(hidden: int, intermediate: int, style: Style) -> Tensors:
-    """Gate and up as one matrix, then down."""
-    prefix = style.mlp_prefix
-    fused = f"{prefix}.{style.fused_gate_up}"
+        return projections
+    query_name, key_name = style.qk_norm_names
+    heads, kv_heads = (shape.heads, shape.kv_heads) if style.qk_norm == "every_head" else (1, 1)
     return (
-        *linear(fused, 2 * intermediate, hidden, Role.MLP, bias=style.mlp_bias),
-        *linear(f"{prefix}.{style.mlp_names[1]}", hidden, intermediate, Role.MLP, bias=style.mlp_bias),
+        *projections,
+        *norm(f"{prefix}.{query_name}", heads * shape.head_dim),
+        *norm(f"{prefix}.{key_name}", kv_heads * shape.head_dim),
     )
+
+
+def mlp_tensors(hidden: int, intermediate: int, style: Style, role: Role = Role.MLP) -> Tensors:
+    """The dense feed-forward part of one layer."""
+    *ups, down = style.mlp_names
+    size = 2 * intermediate if style.mlp == "fused" else intermediate
+    tensors: list[TensorTemplate] = []
+    for up in ups:
+        tensors += linear(f"{style.mlp_prefix}.{up}", size, hidden, role, bias=style.mlp_bias)
+    tensors += linear(f"{style.mlp_prefix}.{down}", hidden, intermediate, role, bias=style.mlp_bias)
+    return tuple(tensors)
 
 
 def layer_norms(hidden: int, style: Style) -> Tensors:
@@ -120,10 +113,15 @@ def layer_norms(hidden: int, style: Style) -> Tensors:
     )
 
 
-def cache_rules(shape: Shape, windows: Sequence[int | None] | None) -> tuple[CacheRule, ...]:
+def full_attention(shape: Shape, windows: Sequence[int | None] | None = None) -> tuple[CacheRule, ...]:
     """One rule a layer: full attention, or a sliding window where ``windows`` has one."""
-    per_layer = windows if windows is not None else (None,) * shape.layers
+    per_layer = (None,) * shape.layers if windows is None else windows
     return tuple(attention_cache(shape.kv_heads, shape.head_dim, shape.head_dim, window) for window in per_layer)
+
+
+def position_table(name: str, positions: int, hidden: int) -> Tensors:
+    """A table of learned positions."""
+    return (TensorTemplate(name=f"{name}.weight", shape=(positions, hidden), role=Role.POSITION),)
 
 
 def decoder(
@@ -144,9 +142,9 @@ def decoder(
     ``extra`` tensors are added to every layer and ``root_extra`` outside layers; ``caches`` (or ``windows``, None
     for full attention) give one cache rule a layer.
     """
-    rules = cache_rules(shape, windows) if caches is None else tuple(caches)
+    rules = full_attention(shape, windows) if caches is None else tuple(caches)
     common = (*layer_norms(shape.hidden, style), *attention_tensors(shape, style), *extra)
-    dense = mlp_tensors(shape, style) if feed_forward is None else ()
+    dense = mlp_tensors(shape.hidden, shape.intermediate, style) if feed_forward is None else ()
     layers: list[LayerSpec] = []
     for number, rule in enumerate(rules):
         inner = dense if feed_forward is None else feed_forward(number)
@@ -167,8 +165,8 @@ def decoder(
             shape.vocabulary,
             tied_head=tied,
             final_norm=(*final, *root_extra),
-            embedding_name=style.embedding_name,
-            head_name=style.head_name,
+            embedding_name=style.embedding,
+            head_name=style.head,
             head_bias=style.head_bias,
         ),
         experts=experts.experts if experts else 0,

@@ -9,6 +9,36 @@ from typing import Final
 
 #: Module of ``model_catalog.families`` -> the names that its ``FAMILIES`` table holds.
 MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "hybrid": (
+        "jamba",
+        "bamba",
+        "falcon_h1",
+        "granitemoehybrid",
+        "lfm2",
+        "lfm2_moe",
+        "minimax",
+        "minimax_text_01",
+    ),
+    "moe_stacked": (
+        "granitemoe",
+        "granitemoeshared",
+        "gpt_oss",
+        "llama4_text",
+        "dbrx",
+        "grok-1",
+    ),
+    "moe": (
+        "mixtral",
+        "phimoe",
+        "minimax_m2",
+        "olmoe",
+        "qwen2_moe",
+        "qwen3_moe",
+        "glm4_moe",
+        "dots1",
+        "deepseek",
+        "ernie4_5_moe",
+    ),
     "nemotron": (
         "nemotron_h",
         "nemotron-nas",

@@ -32,7 +32,7 @@ def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any]) -> None:
         UnsupportedConfigError: names the first such key and its value.
     """
     for key in view.unread_keys():
-        if not isinstance(key, str) or key in _HARMLESS or _is_nothing(values.get(key)):
+        if key in _HARMLESS or _is_nothing(values.get(key)):
             continue
         if _MEMORY_RELEVANT.fullmatch(key):
             shown = ascii(values[key])
@@ -40,4 +40,4 @@ def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any]) -> None:
 
 
 def _is_nothing(value: object) -> bool:
-    return value in (None, 0, "", (), [], {})
+    return not value
