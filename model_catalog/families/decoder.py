@@ -95,12 +95,12 @@ def attention_tensors(shape: Shape, style: Style) -> Tensors:
 
 def mlp_tensors(hidden: int, intermediate: int, style: Style, role: Role = Role.MLP) -> Tensors:
     """The dense feed-forward part of one layer."""
-    *ups, down = style.mlp_names
+    *ups, down = (f"{style.mlp_prefix}.{name}".removeprefix(".") for name in style.mlp_names)
     size = 2 * intermediate if style.mlp == "fused" else intermediate
     tensors: list[TensorTemplate] = []
     for up in ups:
-        tensors += linear(f"{style.mlp_prefix}.{up}", size, hidden, role, bias=style.mlp_bias)
-    tensors += linear(f"{style.mlp_prefix}.{down}", hidden, intermediate, role, bias=style.mlp_bias)
+        tensors += linear(up, size, hidden, role, bias=style.mlp_bias)
+    tensors += linear(down, hidden, intermediate, role, bias=style.mlp_bias)
     return tuple(tensors)
 
 

@@ -9,6 +9,26 @@ from typing import Final
 
 #: Module of ``model_catalog.families`` -> the names that its ``FAMILIES`` table holds.
 MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "remote_code": (
+        "falcon",
+        "RefinedWeb",
+        "RefinedWebModel",
+        "phi",
+        "phi-msft",
+        "qwen",
+        "chatglm",
+    ),
+    "legacy": (
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gpt_neo",
+        "codegen",
+        "gptj",
+        "bloom",
+        "mpt",
+        "opt",
+    ),
     "hybrid": (
         "jamba",
         "bamba",

@@ -1,0 +1,189 @@
+"""Decoders of 2022 to 2024 with spellings of their own: Falcon, Phi 1 and 2, Qwen 1, ChatGLM.
+
+Falcon and Phi follow Hugging Face ``transformers``; the others, and the first releases of those, the code in their
+Hub repos (read, never executed).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from model_catalog.architecture import ArchitectureSpec
+from model_catalog.families.common import Builder, Reading
+from model_catalog.families.decoder import PRE_NORMS, Style, decoder
+from model_catalog.families.legacy import four_times
+from model_catalog.families.shape import ShapeKeys, read_kv_heads, read_shape, unsupported
+
+_FALCON_KEYS: Final = ShapeKeys(
+    hidden=("hidden_size", "n_embed"),
+    layers=("num_hidden_layers", "n_layer"),
+    heads=("num_attention_heads", "n_head"),
+    kv_heads=(),
+    head_dim=(),
+    intermediate=(),
+)
+
+
+def falcon(reading: Reading) -> ArchitectureSpec:
+    """Falcon 1 (and its first name, RefinedWeb): KV heads and norms depend on the decoder's generation.
+
+    ``new_decoder_architecture`` has ``num_kv_heads`` and two norms in parallel; before it, ``multi_query`` has one
+    KV head and, with ``parallel_attn``, one norm.
+    """
+    text = reading.text
+    shape = four_times(reading, read_shape(reading, keys=_FALCON_KEYS), "ffn_hidden_size")
+    new = text.boolean("new_decoder_architecture", default=text.has("n_head_kv"))
+    parallel = text.boolean("parallel_attn", default=True)
+    if new or not text.boolean("multi_query", default=True):
+        kv_heads = read_kv_heads(reading, ("num_kv_heads", "n_head_kv"), shape.heads)
+    else:
+        text.mark("num_kv_heads")
+        kv_heads = 1
+    norms: tuple[str, ...] = PRE_NORMS
+    if new:
+        two = text.integer("num_ln_in_parallel_attn", default=2, maximum=2) == 2
+        norms = ("ln_attn", "ln_mlp") if two else PRE_NORMS[:1]
+    elif parallel:
+        norms = PRE_NORMS[:1]
+    bias = text.boolean("bias", default=False)
+    style = Style(
+        qkv_bias=bias,
+        output_bias=bias,
+        fused_qkv="query_key_value",
+        output="dense",
+        attention_prefix="self_attention",
+        mlp="plain",
+        mlp_bias=bias,
+        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
+        norms=norms,
+        norm_bias=True,
+        final_norm="transformer.ln_f",
+        embedding="transformer.word_embeddings",
+    )
+    return decoder(reading, replace(shape, kv_heads=kv_heads), style, tied_default=True)
+
+
+def phi(reading: Reading) -> ArchitectureSpec:
+    """Phi 1, 1.5 and 2: biases everywhere, attention and MLP side by side behind one norm.
+
+    Raises:
+        UnsupportedConfigError: norms on queries and keys (``qk_layernorm``), which no published Phi has.
+    """
+    text = reading.text
+    if text.boolean("qk_layernorm", default=False):
+        raise unsupported(text, "qk_layernorm", "norms on queries and keys are not known in this family")
+    return decoder(reading, read_shape(reading), _PHI_STYLE)
+
+
+def phi_msft(reading: Reading) -> ArchitectureSpec:
+    """The first releases of Phi 1.5 and 2, in GPT-2's spelling; the same tensors in number and size."""
+    keys = ShapeKeys(
+        hidden=("n_embd",),
+        layers=("n_layer",),
+        heads=("n_head",),
+        kv_heads=("n_head_kv",),
+        head_dim=(),
+        intermediate=(),
+    )
+    shape = four_times(reading, read_shape(reading, keys=keys), "n_inner")
+    return decoder(reading, shape, replace(_PHI_STYLE, fused_qkv="Wqkv"))
+
+
+_PHI_STYLE: Final = Style(
+    qkv_bias=True,
+    output_bias=True,
+    output="dense",
+    mlp="plain",
+    mlp_bias=True,
+    mlp_names=("fc1", "fc2"),
+    norms=PRE_NORMS[:1],
+    norm_bias=True,
+    final_norm="model.final_layernorm",
+    head_bias=True,
+)
+
+
+def qwen1(reading: Reading) -> ArchitectureSpec:
+    """Qwen 1: one matrix with bias for q, k and v; ``intermediate_size`` counts gate and up together."""
+    text = reading.text
+    shape = read_shape(reading, keys=ShapeKeys(kv_heads=(), head_dim=("kv_channels",)))
+    if shape.intermediate % 2:
+        raise text.fail("intermediate_size", f"must be even (gate and up together), not {shape.intermediate}")
+    bias = not text.boolean("no_bias", default=True)
+    style = Style(
+        qkv_bias=True,
+        output_bias=bias,
+        fused_qkv="c_attn",
+        output="c_proj",
+        attention_prefix="attn",
+        mlp_bias=bias,
+        mlp_names=("w1", "w2", "c_proj"),
+        norms=("ln_1", "ln_2"),
+        final_norm="transformer.ln_f",
+        embedding="transformer.wte",
+    )
+    return decoder(reading, replace(shape, intermediate=shape.intermediate // 2), style)
+
+
+def chatglm(reading: Reading) -> ArchitectureSpec:
+    """ChatGLM 2 and 3 and GLM-4 9B share one code; the first ChatGLM has another (GELU, biases everywhere)."""
+    if reading.text.has("inner_hidden_size"):
+        return _chatglm1(reading)
+    text = reading.text
+    keys = ShapeKeys(
+        layers=("num_layers",),
+        kv_heads=(),
+        head_dim=("kv_channels",),
+        intermediate=("ffn_hidden_size",),
+        vocabulary=("padded_vocab_size", "vocab_size"),
+    )
+    shape = read_shape(reading, keys=keys)
+    if text.boolean("multi_query_attention", default=False):
+        shape = replace(shape, kv_heads=read_kv_heads(reading, ("multi_query_group_num",), shape.heads, 1))
+    linear_bias = text.boolean("add_bias_linear", default=False)
+    if not text.boolean("post_layer_norm", default=True):
+        raise unsupported(text, "post_layer_norm", "a decoder without a final norm is not known in this family")
+    style = Style(
+        qkv_bias=linear_bias or text.boolean("add_qkv_bias", default=False),
+        output_bias=linear_bias,
+        fused_qkv="query_key_value",
+        output="dense",
+        attention_prefix="self_attention",
+        mlp="fused",
+        mlp_bias=linear_bias,
+        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
+        norm_bias=not text.boolean("rmsnorm", default=True),
+        final_norm="transformer.encoder.final_layernorm",
+        embedding="transformer.embedding.word_embeddings",
+        head="transformer.output_layer",
+    )
+    return decoder(reading, shape, style)
+
+
+def _chatglm1(reading: Reading) -> ArchitectureSpec:
+    keys = ShapeKeys(layers=("num_layers",), kv_heads=(), head_dim=(), intermediate=("inner_hidden_size",))
+    style = Style(
+        qkv_bias=True,
+        output_bias=True,
+        fused_qkv="query_key_value",
+        output="dense",
+        attention_prefix="attention",
+        mlp="plain",
+        mlp_bias=True,
+        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
+        norm_bias=True,
+        final_norm="transformer.final_layernorm",
+        embedding="transformer.word_embeddings",
+    )
+    return decoder(reading, read_shape(reading, keys=keys), style)
+
+
+FAMILIES: Final[Mapping[str, Builder]] = {
+    "falcon": falcon,
+    "RefinedWeb": falcon,
+    "RefinedWebModel": falcon,
+    "phi": phi,
+    "phi-msft": phi_msft,
+    "qwen": qwen1,
+    "chatglm": chatglm,
+}
