@@ -110,11 +110,16 @@ def _one_type(runs: Sequence[LayerRun]) -> bool:
 
 
 def _promote_local_layers(runs: tuple[LayerRun, ...]) -> tuple[LayerRun, ...] | None:
-    """Windows and chunks allocated like full attention, beside a full layer; None if that makes no one type."""
+    """Windows and chunks allocated like full attention, beside a full layer; None if that makes no one type.
+
+    The engine stops at two window lengths (or two chunk lengths), unless a latent layer keeps it from merging.
+    """
     if _one_type(runs):
         return runs
     full_sizes = {run.layer.block_size for run in runs if run.layer.kind in _FULL_FAMILY}
-    if not full_sizes:
+    if not full_sizes or (
+        _local_lengths_differ(runs) and all(run.layer.kind is not PageKind.LATENT for run in runs)
+    ):
         return None
     counts: dict[PagedLayer, tuple[int, ...]] = {}
     for run in runs:
@@ -126,6 +131,11 @@ def _promote_local_layers(runs: tuple[LayerRun, ...]) -> tuple[LayerRun, ...] | 
         counts[layer] = tuple(a + b for a, b in zip(earlier, run.stage_counts, strict=True))
     promoted = tuple(LayerRun(layer=layer, stage_counts=stages) for layer, stages in counts.items())
     return promoted if _one_type(promoted) else None
+
+
+def _local_lengths_differ(runs: Sequence[LayerRun]) -> bool:
+    lengths = {(run.layer.kind, run.layer.span_tokens) for run in runs if run.layer.kind in _LOCAL}
+    return len(lengths) > len({kind for kind, _ in lengths})
 
 
 def _full_allocation(runs: tuple[LayerRun, ...]) -> tuple[LayerRun, ...]:

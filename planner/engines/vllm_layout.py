@@ -231,15 +231,19 @@ def _row_bytes(rule: CacheRule, storage: KvFormat, tp: int) -> int:
             return 0
 
 
+def _state_dtype(rule: RecurrentState, settings: CacheSettings) -> DType:
+    """The recurrent state's dtype: as set, as the model states, or the engine's default for the mixer."""
+    default = FLOAT32 if rule.kind == "kda" else settings.model_dtype
+    return settings.state_dtype or rule.state_dtype or default
+
+
 def _state_page(rule: RecurrentState, settings: CacheSettings) -> int:
     """Bytes of one recurrent state on one rank, its convolution history lengthened by speculation."""
     ranks = min(settings.tp, max(1, rule.heads))
     extra_steps = settings.num_speculative_tokens if rule.kind in _SPECULATIVE_CONVOLUTIONS else 0
     conv_elements = ceil_div(rule.conv_elements_per_step, ranks) * (rule.conv_steps + extra_steps)
-    engine_default = FLOAT32 if rule.kind == "kda" else settings.model_dtype
-    state_dtype = settings.state_dtype or rule.state_dtype or engine_default
-    state_elements = ceil_div(rule.state_elements, ranks)
-    return ceil_bits(conv_elements * settings.model_dtype.bits) + ceil_bits(state_elements * state_dtype.bits)
+    state_bits = ceil_div(rule.state_elements, ranks) * _state_dtype(rule, settings).bits
+    return ceil_bits(conv_elements * settings.model_dtype.bits) + ceil_bits(state_bits)
 
 
 def _pages(
@@ -304,7 +308,13 @@ def _state_layer(
     return PagedLayer(
         kind=PageKind.STATE,
         block_size=block_size if settings.prefix_caching else settings.max_model_len,
-        shape=(rule.kind, rule.conv_elements_per_step, rule.conv_steps, rule.state_elements),
+        shape=(
+            rule.kind,
+            rule.conv_elements_per_step,
+            rule.conv_steps,
+            rule.state_elements,
+            _state_dtype(rule, settings).name,
+        ),
         state_bytes=state_bytes,
         state_blocks=blocks,
         charged_state_blocks=blocks + int(settings.prefix_caching),
