@@ -9,6 +9,12 @@ from typing import Final
 
 #: Module of ``model_catalog.families`` -> the names that its ``FAMILIES`` table holds.
 MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "encoder_decoder": (
+        "t5",
+        "mt5",
+        "whisper",
+    ),
+    "kimi_linear": ("kimi_linear",),
     "remote_code": (
         "falcon",
         "RefinedWeb",

@@ -59,7 +59,7 @@ class _Extents:
         value = view.optional_integer(*keys) if maximum is None else view.optional_integer(*keys, maximum=maximum)
         if value is not None:
             return value
-        if name not in self.defaults:
+        if name not in self.defaults or self.reading.text is self.reading.top:
             raise view.fail(keys[0], "missing")
         self.reading.assume(keys[0], self.defaults[name], "the config class's default")
         return self.defaults[name]
@@ -70,8 +70,10 @@ def read_shape(
 ) -> Shape:
     """Read a decoder's extents from ``reading.text``.
 
-    ``defaults`` maps the field names of Shape to what the family's config class supplies. ``kv_heads`` defaults
-    to ``heads``, ``head_dim`` to ``hidden / heads``, ``intermediate`` to four times ``hidden`` only if given as 0.
+    ``defaults`` maps the field names of Shape to what the family's config class supplies: for ``kv_heads`` and
+    ``head_dim`` in any config, for the others only in the decoder's section of a multimodal one, as such sections
+    are published sparse. Beyond these, ``kv_heads`` is ``heads``, and ``head_dim`` is ``hidden / heads``.
+    ``intermediate`` is four times ``hidden`` for keys that name none.
 
     Raises:
         ConfigError: an extent is missing or impossible, KV heads do not divide the heads, or heads do not divide

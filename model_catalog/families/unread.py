@@ -22,7 +22,7 @@ _MEMORY_RELEVANT: Final = re.compile(
     re.VERBOSE,
 )
 #: Matched by a pattern, but only about training, routing numerics or the rotary embedding.
-_HARMLESS: Final = frozenset[str]()
+_HARMLESS: Final = frozenset({"for_llm_compressor"})
 
 
 def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any]) -> None:

@@ -29,8 +29,15 @@ _MISTRAL_CLASS: Final = {
     "intermediate": 14336,
     "vocabulary": 32000,
 }
-_QWEN2_CLASS: Final = {"kv_heads": 32}
-_QWEN3_CLASS: Final = {"kv_heads": 32, "head_dim": 128}
+_QWEN2_CLASS: Final = {
+    "hidden": 4096,
+    "layers": 32,
+    "heads": 32,
+    "kv_heads": 32,
+    "intermediate": 22016,
+    "vocabulary": 151_936,
+}
+_QWEN3_CLASS: Final = {**_QWEN2_CLASS, "head_dim": 128}
 _GEMMA2_CLASS: Final = {"kv_heads": 4, "head_dim": 256}
 _GEMMA3_CLASS: Final = {
     "hidden": 2304,
