@@ -17,7 +17,7 @@ from model_catalog.config_view import ConfigView
 from model_catalog.errors import ConfigError, UnsupportedConfigError
 from model_catalog.families.common import Builder, Reading
 from model_catalog.families.registry import MTP_KEYS, TEXT_SECTIONS, TOWER_KEYS, module_of
-from model_catalog.families.unread import refuse_unread_keys
+from model_catalog.families.unread import refuse_unlike_llama, refuse_unread_keys
 
 
 def read_architecture(config: Mapping[str, Any], *, subject: str) -> ArchitectureSpec:
@@ -30,7 +30,8 @@ def read_architecture(config: Mapping[str, Any], *, subject: str) -> Architectur
         UnsupportedConfigError: the family is unknown, or a memory-relevant key is not understood.
     """
     reading, text_values = open_reading(config, subject=subject)
-    spec = _find_builder(reading)(reading)
+    builder = find_builder(reading)
+    spec = builder(reading) if builder is not None else _as_llama(reading, text_values)
     spec = _with_mtp_layers(spec, reading)
     spec = _with_towers(spec, reading)
     refuse_unread_keys(reading.text, text_values)
@@ -57,14 +58,14 @@ def open_reading(config: Mapping[str, Any], *, subject: str) -> tuple[Reading, M
     return Reading(text=top, top=top), config
 
 
-def _find_builder(reading: Reading) -> Builder:
-    names = family_names(reading)
-    for name in names:
+def find_builder(reading: Reading) -> Builder | None:
+    """The builder of the family that this configuration names, or None where it names none that is known."""
+    for name in family_names(reading):
         module = module_of(name)
         if module is not None:
             families: Mapping[str, Builder] = _family_module(module).FAMILIES
             return families[name]
-    return _generic_builder(reading, names)
+    return None
 
 
 def family_names(reading: Reading) -> tuple[str, ...]:
@@ -82,21 +83,26 @@ def family_names(reading: Reading) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name)
 
 
-def _generic_builder(reading: Reading, names: tuple[str, ...]) -> Builder:
-    text = reading.text
+def _as_llama(reading: Reading, text_values: Mapping[str, Any]) -> ArchitectureSpec:
+    text, names = reading.text, family_names(reading)
     standard = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     causal = any(name.endswith("ForCausalLM") for name in names)
     if not causal or not all(text.has(key) for key in standard):
         shown = ", ".join(names) or "no model_type"
         raise UnsupportedConfigError(
-            f"config.json: model_type: this kind of model is not known ({shown[:200]})",
+            f"config.json: model_type: this kind of model is not known: {ascii(shown)[:160]}",
             subject=text.subject,
             hint="plan a model of a known family; a text-generation repo with safetensors weights is needed",
             key_path=text.key_path("model_type"),
         )
-    reading.assume("model_type", "llama-like", f"{names[-1][:80]} is not known; its keys are those of Llama")
     families: Mapping[str, Builder] = _family_module("dense").FAMILIES
-    return families["llama"]
+    spec = families["llama"](reading)
+    refuse_unread_keys(text, text_values)
+    refuse_unlike_llama(text, text_values)
+    reading.assume(
+        "model_type", "llama-like", f"{ascii(names[-1])[:80]} is not known; its keys are those of Llama"
+    )
+    return spec
 
 
 def _with_mtp_layers(spec: ArchitectureSpec, reading: Reading) -> ArchitectureSpec:

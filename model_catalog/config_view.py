@@ -5,6 +5,7 @@ It knows no family and no default.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from model_catalog.errors import ConfigError
 MAX_EXTENT: Final = 2**34
 MAX_LAYERS: Final = 4096
 MAX_LIST: Final = 65_536
+_LARGEST: Final = sys.float_info.max
 
 
 class ConfigView:
@@ -106,7 +108,7 @@ class ConfigView:
             if default is None:
                 raise self.fail(key, "missing")
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST < value < _LARGEST:
             raise self.fail(key, f"must be a finite number, not {_shown(value)}")
         return float(value)
 
@@ -205,5 +207,8 @@ class ConfigView:
 
 
 def _shown(value: object) -> str:
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return "a very long number"
     return text if len(text) <= 40 else f"{text[:37]}..."

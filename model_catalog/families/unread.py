@@ -1,7 +1,7 @@
 """Keys that change memory and that no family has read: they stop the plan instead of being passed over.
 
-The patterns are the spellings under which published configs state windows, latents, states, experts, shared
-caches and extra layers. A value that is null, false, zero or empty changes nothing.
+The patterns are the spellings under which published configs state windows, latents, states, experts, shared caches
+and extra layers. A value that is null, false, zero or empty changes nothing.
 """
 
 import re
@@ -11,18 +11,33 @@ from typing import Any, Final
 from model_catalog.config_view import ConfigView
 from model_catalog.families.shape import unsupported
 
+#: What a layer keeps, how many layers, heads or experts there are, and how wide they are.
 _MEMORY_RELEVANT: Final = re.compile(
-    r""".*lora_rank|.*window.*|linear_.*|mamba_.*|ssm_.*|.*state_size|state_dim|d_state|conv_.*|.*_conv.*|.*conv1d.*
-    |layer_types|.*layers_block_type|.*block_types?|block_configs|hybrid_.*|attn_layer_.*|attn_type_list|.*_attn_layers
-    |num_kv_shared_layers|.*kv_shar.*|.*share_kv.*|.*_experts.*|.*_expert|moe_.*|.*_moe_.*|global_head_dim|.*head_dim
-    |.*value_heads?|.*key_heads?|.*kv_heads?|index_.*|indexer_.*|.*attention_chunk.*|.*chunk_size|cla_.*|.*compress.*
-    |.*mtp.*|.*nextn.*|.*eagle.*|.*draft.*|target_layer.*|aux_hidden.*|.*_ssm.*|time_step_rank|dt_rank|rwkv.*|.*gla_.*
-    |.*attention_layers|.*_per_layer.*|.*per_layer_.*|.*engram.*|.*n_?gram.*|.*altup.*|.*laurel.*|.*memory.*size|.*block_size
-    |.*sparse_attention.*|.*lightning.*|cross_attention.*|.*sink.*|.*local_attention.*|.*attention_pattern.*""",
+    r""".*lora_rank|.*window.*|.*head_dim|.*(value|key|kv)_heads?|.*head_kv|kv_n_heads|kv_channels
+    |.*(query|attention|kv)_groups?(_num)?|num_kv_shared.*|.*kv_shar.*|.*share_kv.*|.*cross_layer.*|use_cla|cla_.*
+    |layer_types|.*layers_block_type|.*block_types?|block_configs|hybrid_.*|token_mixer.*|mixer_types?|attn_type_list
+    |.*_?attn_layers?(_.*)?|.*attention_layers|.*attention_pattern.*|.*full_att.*interval|swa_.*|.*local_attention.*
+    |.*attention_chunk.*|.*chunk_size|.*sparse_att.*|.*lightning.*|.*sinks?|cross_attention.*|index_.*|indexer_.*
+    |compress.*|.*_compress.*|linear_.*|mamba_.*|ssm_.*|.*_ssm.*|.*state_(size|dim)|d_state|conv_.*|.*_conv.*|.*conv1d.*
+    |time_step_rank|dt_rank|rwkv.*|.*gla_.*|lru_.*|.*recurrent.*|.*retention.*|.*memory.*size|.*experts?(_.*)?|moe_.*
+    |.*_moe_.*|first_k_dense.*|dense_(intermediate_size|list)|shared?_intermediate_size|.*expert_dim|.*mtp.*|.*nextn.*
+    |.*medusa.*|.*eagle.*|.*draft.*|.*num_target_layers|target_layer.*|aux_hidden.*|block_size|.*per_layer_.*
+    |.*_per_layer|.*engram.*|.*n_?gram.*|.*altup.*|.*laurel.*""",
     re.VERBOSE,
 )
-#: Matched by a pattern, but only about training, routing numerics or the rotary embedding.
-_HARMLESS: Final = frozenset({"for_llm_compressor"})
+#: Matched above, but only about training, routing numerics or text generation.
+_HARMLESS: Final = re.compile(
+    r""".*loss.*|.*_coeff?|.*jitter.*|.*dropout.*|.*scor(e|ing)_func.*|.*scaling_factor|.*router_.*|.*capacity_factor.*
+    |.*grouped_gemm|.*permute_fusion|.*dispatcher.*|(encoder_)?no_repeat_ngram_size|for_llm_compressor|moe_norm_min
+    |.*norm_topk.*""",
+    re.VERBOSE,
+)
+#: Tensors that a decoder unlike Llama may have; they forbid reading an unknown model as if it were Llama.
+_UNLIKE_LLAMA: Final = re.compile(
+    r""".*bias.*|.*_norm|norm_(?!eps|topk|type).*|.*_norm_type|.*qk_.*norm.*|.*layernorm(?!_eps.*)|embedding_size
+    |.*tying|multi_query.*|.*parallel.*|.*_gate(_.*)?|.*gated.*|alibi|.*share.*layers|.*num_loops?|.*depth|topk""",
+    re.VERBOSE,
+)
 
 
 def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any]) -> None:
@@ -31,13 +46,34 @@ def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any]) -> None:
     Raises:
         UnsupportedConfigError: names the first such key and its value.
     """
-    for key in view.unread_keys():
-        if key in _HARMLESS or _is_nothing(values.get(key)):
-            continue
-        if _MEMORY_RELEVANT.fullmatch(key):
-            shown = ascii(values[key])
-            raise unsupported(view, key, f"changes memory in a way not known here: {shown[:80]}")
+    for key in _stated(view, values):
+        if _MEMORY_RELEVANT.fullmatch(key) and not _HARMLESS.fullmatch(key):
+            raise unsupported(view, key, f"changes memory in a way not known here: {_shown(values[key])}")
 
 
-def _is_nothing(value: object) -> bool:
-    return not value
+def refuse_unlike_llama(view: ConfigView, values: Mapping[str, Any]) -> None:
+    """Refuse to read a model of unknown type as Llama when unread keys speak of tensors that Llama lacks.
+
+    Raises:
+        UnsupportedConfigError: names the first such key and its value.
+    """
+    for key in _stated(view, values):
+        if _UNLIKE_LLAMA.fullmatch(key):
+            raise unsupported(view, key, f"not known for this model_type: {_shown(values[key])}")
+
+
+def _stated(view: ConfigView, values: Mapping[str, Any]) -> list[str]:
+    windows_off = values.get("use_sliding_window") is False
+    return [
+        key
+        for key in view.unread_keys()
+        if values[key] and not (windows_off and key in {"sliding_window", "max_window_layers"})
+    ]
+
+
+def _shown(value: object) -> str:
+    try:
+        text = ascii(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return "a very long number"
+    return text if len(text) <= 80 else f"{text[:77]}..."
