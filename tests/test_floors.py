@@ -21,9 +21,12 @@ NOWHERE_YET = {"torch", "transformers", "accelerate", "safetensors", "numpy"}
 FLOORS = (
     ("model_catalog.units", "model_catalog.bounds", "model_catalog.errors", "model_catalog.dtypes"),
     ("model_catalog",),
-    ("planner.errors", "planner.devices", "planner.workload", "planner.memory"),
+    ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
     ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity"),
-    ("planner.nvml", "planner.declared_gpus", "planner.device_selection", "planner.host_memory"),
+    (
+        *("planner.nvml", "planner.nvml_errors", "planner.nvml_memory"),
+        *("planner.declared_gpus", "planner.device_selection", "planner.host_memory"),
+    ),
     ("planner.report",),
     ("planner.cli",),
 )
