@@ -200,9 +200,9 @@ def paged_layers(
 def _block_size(
     target_layers: Sequence[LayerSpec], storage: KvFormat, settings: CacheSettings
 ) -> tuple[int, int | None]:
-    """Tokens a block, and the page that states are padded to (None: no state, or an exact match).
+    """Tokens a block, and the page that states are padded to (None in a target without both).
 
-    In a target with both, the attention block grows in whole kernel blocks until its page holds a state.
+    Beside recurrent states, the attention block grows in whole kernel blocks until its page holds a state.
     """
     rules = {rule for layer in target_layers for rule in layer.caches}
     latent = any(isinstance(rule, LatentAttention) for rule in rules)

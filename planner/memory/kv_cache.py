@@ -186,10 +186,11 @@ def _state_bytes(rule: RecurrentState, model_dtype: DType, tp: int) -> ByteRange
     conv_elements = ceil_div(rule.conv_elements_per_step, ranks) * rule.conv_steps
     state_elements = ceil_div(rule.state_elements, ranks)
     conv = ceil_bits(conv_elements * model_dtype.bits)
-    narrow, wide = (rule.state_dtype or dtype for dtype in (model_dtype, FLOAT32))
+    narrow = rule.state_dtype or model_dtype
+    wide = rule.state_dtype or FLOAT32
     return ByteRange(
         low_bytes=conv + ceil_bits(state_elements * narrow.bits),
-        high_bytes=conv + ceil_bits(state_elements * max(narrow.bits, wide.bits)),
+        high_bytes=conv + ceil_bits(state_elements * wide.bits),
     )
 
 
