@@ -204,8 +204,10 @@ class KimiDelta:
                 *linear(f"{prefix}.g_a_proj", self.head_dim, self.hidden, Role.STATE_REPLICATED),
                 *linear(f"{prefix}.g_b_proj", width, self.head_dim, mixer),
             )
+        # Checkpoints pad the decay to a power of two (Kimi K3: 96 heads, 128 elements).
+        padded = 1 << (self.heads - 1).bit_length()
         return (
-            parameter(f"{prefix}.A_log", self.heads),
+            parameter(f"{prefix}.A_log", padded),
             parameter(f"{prefix}.dt_bias", width),
             *wide,
             *linear(f"{prefix}.f_a_proj", self.head_dim, self.hidden, Role.STATE_REPLICATED),
