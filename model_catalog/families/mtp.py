@@ -4,8 +4,8 @@ One such layer is a decoder layer with a projection of (previous hidden state, n
 and norms around it. Some checkpoints repeat the embedding table and the head inside the layer; engines share
 them with the target when they are equal, so these carry the roles EMBEDDING and HEAD and can be left out.
 
-Proven by the Hub's parameter counts: DeepSeek V3/R1, GLM-4.5, GLM-4.7-Flash, GLM-5, Qwen3-Next, Qwen3.5, MiMo and
-Nemotron 3. Others are derived in the same way and say so in an Assumption.
+Proven by the Hub's parameter counts: DeepSeek V3/R1, GLM-4.5, GLM-4.7-Flash, GLM-5, Qwen3-Next, Qwen3.5, MiMo, EXAONE 4.5
+and Nemotron 3. Others are derived in the same way and say so in an Assumption.
 """
 
 from collections.abc import Mapping
@@ -81,6 +81,7 @@ _LAYOUTS: Final[Mapping[str, MtpLayout]] = MappingProxyType(
         "qwen3_5_text": _QWEN,
         "qwen3_5_moe": _QWEN,
         "qwen3_5_moe_text": _QWEN,
+        "exaone4_5_text": MtpLayout(attention_only=True),
         "mimo": MtpLayout(
             projection="input_proj", norms=("token_layernorm", "hidden_layernorm", "final_layernorm")
         ),
