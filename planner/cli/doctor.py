@@ -1,0 +1,172 @@
+"""`specplan doctor`: what works on this machine, what does not, and what to do. Imports nothing that is heavy."""
+
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import click
+
+from model_catalog.errors import NetworkError, SpecplanError
+from model_catalog.snapshot import RepoRef
+from model_catalog.snapshot_store import SnapshotStore, cache_folder
+from planner import __version__
+from planner.cli.failure import EXIT_HARDWARE, EXIT_OK
+from planner.cli.options import apply, offline_option, output_options, read_output
+from planner.report.plain import Style, paint, safe_line
+from planner.report.words import wrapped
+
+#: Packages of engines, and what each is for.
+_ENGINES: Final = (("vllm", "the vLLM engine"), ("transformers", "the transformers engine"))
+_PROBE_REPO: Final = "hf-internal-testing/tiny-random-gpt2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line: ``ok``, ``missing`` (planning works without it) or ``broken`` (planning does not)."""
+
+    name: str
+    state: str
+    text: str
+    advice: str = ""
+
+
+@click.command("doctor")
+@apply(offline_option(), output_options())
+def command(**given: object) -> int:
+    """What works on this machine, what does not, and what to do.
+
+    Exit code 0: nothing that planning needs is broken.
+    """
+    output = read_output(given)
+    checks = run_checks(offline=bool(given["offline"]))
+    exit_code = EXIT_HARDWARE if any(check.state == "broken" for check in checks) else EXIT_OK
+    output.document(
+        {
+            "schema": "specplan.doctor/1",
+            "specplan_version": __version__,
+            "exit_code": exit_code,
+            "checks": [
+                {"name": check.name, "state": check.state, "text": check.text, "advice": check.advice}
+                for check in checks
+            ],
+        }
+    )
+    shown = [check for check in checks if check.state != "ok"] if output.quiet else checks
+    output.answer("\n".join(line for check in shown for line in _lines(check)))
+    return exit_code
+
+
+def run_checks(*, offline: bool) -> list[Check]:
+    """Every check, in the order in which a plan would meet them."""
+    return [
+        _python(),
+        _cache(),
+        _driver(),
+        _hub(offline=offline),
+        _torch(),
+        *(_engine(package, purpose) for package, purpose in _ENGINES),
+    ]
+
+
+def _lines(check: Check) -> list[str]:
+    styles: dict[str, Style] = {"ok": "good", "missing": "unsure", "broken": "bad"}
+    lines = wrapped(
+        f"{paint(f'{check.state:<8}', styles[check.state])}{check.name}: {safe_line(check.text)}", indent=8
+    )
+    if check.advice:
+        lines += wrapped(f"{'':8}-> {safe_line(check.advice)}", indent=11)
+    return lines
+
+
+def _python() -> Check:
+    return Check(
+        name="specplan", state="ok", text=f"{__version__} on Python {platform.python_version()} ({sys.platform})"
+    )
+
+
+def _cache() -> Check:
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        advice = "make it writable or set XDG_CACHE_HOME; plans work without it, each run asks the Hub again"
+        return Check(name="cache", state="missing", text=f"{folder}: {error.strerror or error}", advice=advice)
+    return Check(name="cache", state="ok", text=str(folder))
+
+
+def _driver() -> Check:
+    from planner.nvml import read_devices  # noqa: PLC0415 - started late
+
+    try:
+        reading = read_devices()
+    except SpecplanError as error:
+        advice = error.hint if "--gpu" in error.hint else f"{error.hint}; or plan for a GPU you name: --gpu NAME"
+        return Check(name="NVIDIA driver", state="missing", text=error.message, advice=advice)
+    unread = [device.name for device in reading.devices if device.free_bytes is None]
+    text = f"{reading.driver_version or 'version unknown'}, {len(reading.devices)} devices"
+    if unread:
+        return Check(
+            name="NVIDIA driver",
+            state="missing",
+            text=f"{text}, but no memory figures of {', '.join(unread)}",
+            advice="`specplan devices` says why",
+        )
+    return Check(name="NVIDIA driver", state="ok", text=text)
+
+
+def _hub(*, offline: bool) -> Check:
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    if offline:
+        return Check(name="Hub", state="ok", text="not asked (--offline)")
+    from model_catalog.hub import HubLimits, load_snapshot  # noqa: PLC0415 - slow to import
+
+    with tempfile.TemporaryDirectory() as empty:
+        try:
+            load_snapshot(
+                RepoRef(repo_id=_PROBE_REPO),
+                limits=HubLimits(attempts=1, request_seconds=5.0, deadline_seconds=10.0),
+                store=SnapshotStore(Path(empty)),
+                hub_cache=Path(empty),
+            )
+        except NetworkError as error:
+            advice = f"{error.hint}; without the Hub, plan local folders or built-in names: --offline"
+            return Check(name="Hub", state="missing", text=f"{endpoint}: {error.message}", advice=advice)
+        except SpecplanError as error:
+            # It answered, if only that this small repo is not there (a mirror): the Hub can be asked.
+            return Check(name="Hub", state="ok", text=f"{endpoint} answers ({error.message})")
+    return Check(name="Hub", state="ok", text=f"{endpoint} answers")
+
+
+def _torch() -> Check:
+    found = _installed("torch")
+    if found is None:
+        return Check(
+            name="torch",
+            state="missing",
+            text="not installed; planning does not need it",
+            advice="needed for measured trials only: pip install 'specplan[trial]'",
+        )
+    return Check(name="torch", state="ok", text=found)
+
+
+def _engine(package: str, purpose: str) -> Check:
+    found = _installed(package)
+    if found is None:
+        return Check(
+            name=package, state="missing", text=f"{purpose} is not installed here; planning does not need it"
+        )
+    return Check(name=package, state="ok", text=f"{found} ({purpose})")
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

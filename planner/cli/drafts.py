@@ -1,0 +1,61 @@
+"""What ``--draft`` and ``--num-speculative-tokens`` mean for a target: draft records, loaded and checked."""
+
+from typing import Final
+
+from model_catalog.errors import UsageError
+from model_catalog.model import Model
+from model_catalog.snapshot import RepoKind
+from planner.cli.model_source import load_model
+from planner.cli.options import DEFAULT_SPECULATIVE_TOKENS, PlanOptions
+from planner.cli.output import Output
+from planner.engines.base import Draft, DraftMethod
+
+NO_DRAFT: Final = "none"
+_BUILT_IN: Final = {"mtp": DraftMethod.MTP, "ngram": DraftMethod.NGRAM}
+
+
+def check_draft_names(names: tuple[str, ...]) -> None:
+    """Refuse ``none`` beside a draft, before anything is read.
+
+    Raises:
+        UsageError: when it is.
+    """
+    if NO_DRAFT in names and len(names) > 1:
+        raise UsageError(
+            "none excludes every other draft", subject="--draft none", hint="leave it out, or leave the others out"
+        )
+
+
+def load_drafts(options: PlanOptions, target: Model, output: Output) -> tuple[Draft, ...]:
+    """The drafts asked for, in the order given; empty where none is.
+
+    Raises:
+        UsageError: MTP without MTP layers. ModelError, NetworkError: as for the target.
+    """
+    check_draft_names(options.drafts)
+    tokens = options.num_speculative_tokens
+    k = DEFAULT_SPECULATIVE_TOKENS if tokens is None else tokens.most
+    names = dict.fromkeys(name for name in options.drafts if name != NO_DRAFT)
+    return tuple(_load(name, k, options, target, output) for name in names)
+
+
+def _load(name: str, k: int, options: PlanOptions, target: Model, output: Output) -> Draft:
+    method = _BUILT_IN.get(name)
+    if method is DraftMethod.MTP and not target.architecture.mtp_layers:
+        raise UsageError(
+            f"{target.snapshot.repo_id} has no multi-token-prediction layers",
+            subject="--draft mtp",
+            hint="name a draft model, or use --draft ngram",
+        )
+    if method is not None:
+        return Draft(method=method, num_speculative_tokens=k)
+    model = load_model(name, offline=options.offline, output=output, dtype=options.dtype, as_draft=True)
+    return Draft(method=_method_of(model), num_speculative_tokens=k, model=model)
+
+
+def _method_of(model: Model) -> DraftMethod:
+    if model.snapshot.kind is not RepoKind.DRAFT_HEAD:
+        return DraftMethod.DRAFT_MODEL
+    from model_catalog.families.heads import draft_head_method  # noqa: PLC0415
+
+    return DraftMethod(draft_head_method(model.snapshot.config) or DraftMethod.EAGLE)

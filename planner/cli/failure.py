@@ -1,0 +1,150 @@
+"""Every failure becomes an exit code, two lines on stderr and, where asked, one JSON document."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageError
+from planner import __version__
+from planner.cli.output import write_document, write_error
+from planner.errors import HardwareError
+from planner.verdict import Answer
+
+EXIT_OK: Final = 0
+EXIT_BUG: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NO: Final = 3
+EXIT_UNSURE: Final = 4
+EXIT_MODEL: Final = 5
+EXIT_HARDWARE: Final = 6
+EXIT_NETWORK: Final = 8
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+
+EXIT_OF_ERROR: Final[tuple[tuple[type[SpecplanError], int], ...]] = (
+    (UsageError, EXIT_USAGE),
+    (ModelError, EXIT_MODEL),
+    (HardwareError, EXIT_HARDWARE),
+    (NetworkError, EXIT_NETWORK),
+)
+EXIT_OF_ANSWER: Final = {
+    Answer.FITS: EXIT_OK,
+    Answer.TIGHT: EXIT_UNSURE,
+    Answer.UNKNOWN: EXIT_UNSURE,
+    Answer.DOES_NOT_FIT: EXIT_NO,
+}
+_SCHEMA_OF_COMMAND: Final = {
+    "devices": "specplan.devices/1",
+    "gpus": "specplan.gpus/1",
+    "models": "specplan.models/1",
+    "doctor": "specplan.doctor/1",
+}
+_REPORT_SCHEMA: Final = "specplan.report/1"
+_TRACKER: Final = "the project's issue tracker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What is told about one failure."""
+
+    exit_code: int
+    code: str
+    message: str
+    subject: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a command line asks of its error output, read before (and in spite of) any parsing."""
+
+    json_target: str | None
+    debug: bool
+    schema: str
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> "Wishes":
+        """Read ``--json``, ``--debug`` and the command's name from raw arguments."""
+        target: str | None = None
+        for position, argument in enumerate(arguments):
+            if argument == "--json" and position + 1 < len(arguments):
+                target = arguments[position + 1]
+            elif argument.startswith("--json="):
+                target = argument.removeprefix("--json=")
+        command = next((argument for argument in arguments if not argument.startswith("-")), "")
+        schema = _SCHEMA_OF_COMMAND.get(command, _REPORT_SCHEMA)
+        return cls(json_target=target or None, debug="--debug" in arguments, schema=schema)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that this exception means; anything unforeseen is our bug (exit 1)."""
+    if isinstance(error, SpecplanError):
+        exit_code = next((code for branch, code in EXIT_OF_ERROR if isinstance(error, branch)), EXIT_BUG)
+        return Failure(
+            exit_code=exit_code, code=error.code, message=error.message, subject=error.subject, hint=error.hint
+        )
+    if isinstance(error, click.ClickException):
+        return _of_click(error)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return Failure(
+            exit_code=EXIT_INTERRUPTED,
+            code="interrupted",
+            message="stopped before an answer was found",
+            subject="interrupted",
+            hint="run the same command again",
+        )
+    return Failure(
+        exit_code=EXIT_BUG,
+        code="bug",
+        message=f"{type(error).__name__}: {error}",
+        subject="bug in specplan",
+        hint=f"run it again with --debug and report the traceback to {_TRACKER} (specplan {__version__})",
+    )
+
+
+def _of_click(error: click.ClickException) -> Failure:
+    path = "specplan"
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        path = error.ctx.command_path
+    hint = f"`{path} --help` lists what it takes"
+    message = error.format_message().rstrip(".")
+    possible = getattr(error, "possibilities", None)
+    if possible:
+        hint = f"did you mean {' or '.join(sorted(possible)[:3])}? {hint}"
+        message = message.split(" Did you mean")[0].rstrip(".")
+    return Failure(
+        exit_code=EXIT_USAGE, code="usage", message=message[:1].lower() + message[1:], subject=path, hint=hint
+    )
+
+
+def tell(error: BaseException, wishes: Wishes) -> int:
+    """Report a failure on stderr and in JSON where asked; the exit code."""
+    failure = failure_of(error)
+    if wishes.debug:
+        write_error("".join(traceback.format_exception(error)).rstrip())
+    write_error(f"error: {failure.subject}: {failure.message}\nhint: {failure.hint}")
+    if wishes.json_target is not None:
+        try:
+            write_document(_document(failure, wishes.schema), wishes.json_target)
+            sys.stdout.flush()
+        except SpecplanError as unwritable:
+            if unwritable.message != failure.message:
+                write_error(f"error: {unwritable}")
+    return failure.exit_code
+
+
+def _document(failure: Failure, schema: str) -> dict[str, Any]:
+    return {
+        "schema": schema,
+        "exit_code": failure.exit_code,
+        "error": {
+            "code": failure.code,
+            "message": failure.message,
+            "subject": failure.subject,
+            "hint": failure.hint,
+        },
+    }

@@ -1,0 +1,137 @@
+"""`specplan fit`: the place where models, devices and an engine meet a plan."""
+
+import click
+
+from planner.cli.drafts import check_draft_names, load_drafts
+from planner.cli.failure import EXIT_OF_ANSWER
+from planner.cli.model_source import load_model
+from planner.cli.options import (
+    PlanOptions,
+    apply,
+    detail_options,
+    draft_options,
+    engine_options,
+    offline_option,
+    output_options,
+    split_options,
+    where_options,
+    workload_options,
+)
+from planner.cli.output import Output
+from planner.cli.where import choose_devices, tensor_parallel
+from planner.engines.base import Serving
+from planner.engines.registry import engine_profile
+from planner.report.facts import TargetFacts, target_facts
+from planner.report.findings import Findings, find
+from planner.verdict import Reason
+
+NO_SEARCH_NOTE = "only the target is planned: drafts are not searched for in this version; name one with --draft"
+
+
+@click.command("fit")
+@click.argument("target")
+@apply(
+    workload_options(),
+    draft_options(),
+    where_options(),
+    engine_options(),
+    offline_option(),
+    detail_options(),
+    output_options(),
+)
+def command(target: str, **given: object) -> int:
+    """Does TARGET fit, with the draft you name, and what would make it fit?
+
+    TARGET is a Hub repo (org/name or org/name@revision), a local folder, or a name from `specplan models`.
+
+    Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told.
+    """
+    options, output = split_options(given)
+    return fit(target, options, output)
+
+
+def fit(target_name: str, options: PlanOptions, output: Output) -> int:
+    """Plan and tell; the exit code.
+
+    Raises:
+        SpecplanError: whatever keeps an answer from being found.
+    """
+    engine = engine_profile(options.engine)
+    check_draft_names(options.drafts)
+    devices = choose_devices(options, output)
+    workload = options.workload(tensor_parallel(options, devices))
+    target = load_model(
+        target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
+    )
+    drafts = load_drafts(options, target, output)
+    alone = Serving(target=target, draft=None, workload=workload)
+    findings = find(alone, drafts, devices, engine)
+    facts = target_facts(target, workload)
+    exit_code = EXIT_OF_ANSWER[findings.answer]
+    if not options.drafts:
+        output.note(NO_SEARCH_NOTE)
+    _print(findings, facts, options, output)
+    if output.json_target is not None:
+        _write(findings, facts, target_name, options, output, exit_code)
+    return exit_code
+
+
+def _print(findings: Findings, facts: TargetFacts, options: PlanOptions, output: Output) -> None:
+    from planner.report.text import fit_text, verdict_lines  # noqa: PLC0415 - the table library is not needed for JSON
+
+    if not output.wants_words:
+        return
+    if output.quiet:
+        output.answer("\n".join(verdict_lines(findings)[:1]))
+        return
+    output.answer(fit_text(findings, facts, verbose=options.verbose))
+    if options.explain:
+        from planner.report.explain import explain_text  # noqa: PLC0415
+
+        shown = findings.shown.set_up if findings.shown else findings.alone
+        output.answer("\n" + explain_text(shown.plan, facts.assumptions))
+
+
+def _write(
+    findings: Findings,
+    facts: TargetFacts,
+    target_name: str,
+    options: PlanOptions,
+    output: Output,
+    exit_code: int,
+) -> None:
+    from planner.report.build import build_report  # noqa: PLC0415 - pydantic is slow to import
+    from planner.report.document import Request, report_mapping  # noqa: PLC0415
+
+    work = findings.alone.plan.serving.workload
+    shown = findings.shown
+    request = Request(
+        target=target_name,
+        drafts=list(options.drafts),
+        context_tokens=work.context_tokens,
+        batch=work.batch,
+        num_speculative_tokens=shown.draft.num_speculative_tokens if shown else None,
+        draft_budget_share=work.draft_budget_share,
+        gpu=options.gpu,
+        devices=options.devices,
+        tp=work.tp,
+        pp=work.pp,
+        enable_expert_parallel=work.expert_parallel,
+        memory_limit_bytes=work.memory_limit_bytes,
+        engine=options.engine,
+        dtype=work.dtype,
+        quantization=work.quantization,
+        kv_cache_dtype=work.kv_cache_dtype,
+        draft_kv_cache_dtype=work.draft_kv_cache_dtype,
+        gpu_memory_utilization=work.gpu_memory_utilization,
+        max_num_batched_tokens=work.max_num_batched_tokens,
+        max_num_seqs=work.max_num_seqs,
+        block_size=work.block_size,
+        enforce_eager=work.enforce_eager,
+        async_scheduling=work.async_scheduling,
+        kv_cache_memory_bytes=work.kv_cache_memory_bytes,
+        offline=options.offline,
+    )
+    warnings = () if options.drafts else (Reason(code="no_draft_search", text=NO_SEARCH_NOTE),)
+    report = build_report(findings, facts, request, exit_code=exit_code, warnings=warnings)
+    output.document(report_mapping(report))

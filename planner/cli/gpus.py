@@ -1,0 +1,148 @@
+"""`specplan gpus`: the declared GPUs; with a target, which of them and how many hold its plan."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import click
+from tabulate import tabulate
+
+from planner import __version__
+from planner.capacity import fewest_devices
+from planner.cli.drafts import check_draft_names, load_drafts
+from planner.cli.failure import EXIT_NO, EXIT_OK
+from planner.cli.model_source import load_model
+from planner.cli.options import (
+    PlanOptions,
+    apply,
+    draft_options,
+    engine_options,
+    offline_option,
+    output_options,
+    split_options,
+    workload_options,
+)
+from planner.cli.output import Output
+from planner.declared_gpus import DeclaredGpu, declared_gpus
+from planner.engines.base import Serving
+from planner.engines.registry import engine_profile
+from planner.plan import Plan
+from planner.report.words import room
+
+COUNTS: Final = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A declared GPU and the fewest of it that hold a plan for certain; None where not even ``COUNTS[-1]`` do."""
+
+    gpu: DeclaredGpu
+    count: int | None
+    plan: Plan | None
+
+
+@click.command("gpus")
+@click.argument("target", required=False)
+@apply(workload_options(), draft_options(), engine_options(), offline_option(), output_options())
+def command(target: str | None, **given: object) -> int:
+    """The GPUs that --gpu knows. With TARGET: how many of each hold it for certain (exit code 3: none does)."""
+    nowhere = {"gpu": None, "fallback_gpu": None, "devices": None, "verbose": False, "explain": False}
+    options, output = split_options({**given, **nowhere})
+    if target is None:
+        return _list(output)
+    return _hold(target, options, output)
+
+
+def _list(output: Output) -> int:
+    output.document(
+        {
+            "schema": "specplan.gpus/1",
+            "specplan_version": __version__,
+            "exit_code": EXIT_OK,
+            "gpus": [_entry(gpu) for gpu in declared_gpus()],
+        }
+    )
+    rows = [(gpu.key, gpu.name, room(gpu.memory_total_bytes), gpu.memory_basis.value) for gpu in declared_gpus()]
+    if output.quiet:
+        output.answer("\n".join(row[0] for row in rows))
+    else:
+        output.answer(_table(rows, ["--gpu", "Name", "Memory", "Known"], ("left", "left", "right", "left")))
+    return EXIT_OK
+
+
+def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
+    engine = engine_profile(options.engine)
+    check_draft_names(options.drafts)
+    target = load_model(
+        target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
+    )
+    drafts = load_drafts(options, target, output)
+    draft = drafts[0] if drafts else None
+    workload = replace(
+        options.workload(1), num_speculative_tokens=draft.num_speculative_tokens if draft is not None else 0
+    )
+    serving = Serving(target=target, draft=draft, workload=workload)
+    holdings = []
+    for gpu in declared_gpus():
+        found = fewest_devices(serving, gpu.device(), engine, COUNTS)
+        holdings.append(Holding(gpu=gpu, count=found and found[0], plan=found and found[1]))
+    exit_code = EXIT_OK if any(holding.count for holding in holdings) else EXIT_NO
+    output.document(
+        {
+            "schema": "specplan.gpus/1",
+            "specplan_version": __version__,
+            "exit_code": exit_code,
+            "target": target_name,
+            "gpus": [
+                {**_entry(holding.gpu), "count": holding.count, "headroom_bytes": _headroom(holding)}
+                for holding in holdings
+            ],
+        }
+    )
+    output.answer(_holdings_text(holdings, quiet=output.quiet))
+    return exit_code
+
+
+def _holdings_text(holdings: list[Holding], *, quiet: bool) -> str:
+    fitting = sorted(
+        (holding for holding in holdings if holding.count),
+        key=lambda holding: (holding.count or 0) * holding.gpu.memory_total_bytes,
+    )
+    if not fitting:
+        return f"No declared GPU holds it for certain, not even {COUNTS[-1]} of one kind."
+    if quiet:
+        return f"{fitting[0].gpu.key}:{fitting[0].count}"
+    rows = []
+    for holding in fitting:
+        headroom = _headroom(holding)
+        rows.append(
+            (f"{holding.gpu.key}:{holding.count}", holding.gpu.name, "" if headroom is None else room(headroom))
+        )
+    table = _table(rows, ["--gpu", "Name", "To spare on each"], ("left", "left", "right"))
+    missing = len(holdings) - len(fitting)
+    rest = f"\n\n{missing} others do not hold it, not even {COUNTS[-1]} of them." if missing else ""
+    return table + rest
+
+
+def _headroom(holding: Holding) -> int | None:
+    return None if holding.plan is None else holding.plan.verdict.headroom_bytes
+
+
+def _entry(gpu: DeclaredGpu) -> dict[str, object]:
+    return {
+        "key": gpu.key,
+        "name": gpu.name,
+        "nvml_name": gpu.nvml_name,
+        "total_bytes": gpu.memory_total_bytes,
+        "total_basis": gpu.memory_basis.value,
+        "engine_total_bytes": {"low": gpu.engine_total.low_bytes, "high": gpu.engine_total.high_bytes},
+        "bandwidth_bytes_per_second": gpu.bandwidth_bytes_per_second,
+        "unified": gpu.unified,
+        "note": gpu.note,
+        "source": gpu.source,
+    }
+
+
+def _table(rows: Sequence[tuple[str, ...]], headers: list[str], align: tuple[str, ...]) -> str:
+    table = tabulate(rows, headers=headers, colalign=align, disable_numparse=True)
+    return "\n".join(line.rstrip() for line in table.splitlines())

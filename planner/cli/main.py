@@ -1,0 +1,94 @@
+"""The entry point: finds the command, runs it, turns what it raises into an exit code.
+
+A command's module is imported when the command is asked for, so that ``specplan --help`` stays light.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import click
+
+from planner import __version__
+from planner.cli.failure import EXIT_BROKEN_PIPE, EXIT_OK, Wishes, tell
+
+#: Name, module, one line of help: the help text must not need the module.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "fit": ("planner.cli.fit", "Does a model fit, with which draft, and what would make it fit?"),
+    "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),
+    "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),
+    "models": ("planner.cli.models", "The embedded model catalogue: list, show, add."),
+    "schema": ("planner.cli.schema", "The JSON Schema of the report."),
+    "doctor": ("planner.cli.doctor", "What works on this machine, what does not, and what to do."),
+}
+_EPILOG: Final = """\b
+Exit codes: 0 it fits, 3 it does not, 4 cannot tell (tight, or a reading is
+missing), 2 usage, 5 model, 6 hardware, 8 network, 1 a bug, 130 interrupted.
+
+\b
+Start with:  specplan fit Qwen/Qwen3-8B --gpu l4
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and imports one only when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Names in the order of use, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command's module and take the function of the same name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(COMMANDS[cmd_name][0])
+        command = module.command
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+@click.version_option(__version__, prog_name="specplan")
+def group() -> None:
+    """Plan GPU memory for LLM serving with speculative decoding.
+
+    TARGET is a Hub repo id (org/name or org/name@revision), a local folder, or a name from `specplan models`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code. Never raises."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            result = group.main(args=given or ["--help"], prog_name="specplan", standalone_mode=False)
+            code = result if isinstance(result, int) else EXIT_OK
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except BaseException as error:
+            code = tell(error, Wishes.of(given))
+    except BrokenPipeError:
+        # Whoever read our output left; what Python still flushes at exit has to go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return code
+
+
+def run() -> NoReturn:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

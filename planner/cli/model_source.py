@@ -1,0 +1,112 @@
+"""Where a model comes from: a local folder, the Hub and its caches, the embedded catalogue; and its reading."""
+
+import os
+from pathlib import Path
+
+from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError
+from model_catalog.local_folder import load_folder
+from model_catalog.model import Model, describe
+from model_catalog.repo_kind import require_model
+from model_catalog.snapshot import ModelSnapshot, RepoRef
+from model_catalog.snapshot_store import SnapshotStore, is_commit
+from planner.cli.catalogue_rows import catalogue_row
+from planner.cli.output import Output
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_HUB = "https://huggingface.co"
+
+
+def load_model(
+    name: str,
+    *,
+    offline: bool,
+    output: Output,
+    dtype: str = "auto",
+    on_the_fly: str | None = None,
+    as_draft: bool = False,
+) -> Model:
+    """A model by the name a user typed, read and weighed.
+
+    Raises:
+        UsageError: not a name. ModelError: missing, gated, malformed, not a model. NetworkError: not to be had.
+    """
+    snapshot = find_snapshot(name, offline=offline, output=output)
+    require_model(snapshot, draft_heads=as_draft)
+    return describe(snapshot, dtype=dtype, on_the_fly=on_the_fly)
+
+
+def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
+    """The snapshot of a model: local folder; Hub and its caches; offline or without network, the catalogue.
+
+    Raises:
+        UsageError, ModelError, NetworkError: as ``load_model``.
+    """
+    ref = RepoRef.parse(name)
+    if ref.folder is not None:
+        return load_folder(ref.folder, repo_id=ref.repo_id)
+    if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE:
+        snapshot = _offline(ref, output)
+    else:
+        snapshot = _online(ref, output)
+    for note in snapshot.notes:
+        output.note(f"{snapshot.repo_id}: {note}")
+    return snapshot
+
+
+def _online(ref: RepoRef, output: Output) -> ModelSnapshot:
+    from model_catalog.hub import load_snapshot  # noqa: PLC0415 - slow to import, and not needed offline
+
+    output.advance(f"asking the Hub about {ref}")
+    try:
+        return load_snapshot(ref, offline=False)
+    except NetworkError as error:
+        row = _catalogue_row(ref)
+        if row is None:
+            raise
+        output.warn(f"{ref}: {error.message}; using the built-in catalogue's entry")
+        return row
+    except (ModelGatedError, ModelNotFoundError) as error:
+        if _catalogue_row(ref) is not None:
+            error.hint = f"{error.hint}; or plan from the built-in catalogue: --offline"
+        raise
+
+
+def _offline(ref: RepoRef, output: Output) -> ModelSnapshot:
+    stored = _stored(ref)
+    if stored is not None:
+        return stored
+    row = _catalogue_row(ref)
+    if row is not None and not _in_hub_cache(ref):
+        return row
+    from model_catalog.hub import load_snapshot  # noqa: PLC0415 - slow to import, and not needed above
+
+    try:
+        return load_snapshot(ref, offline=True)
+    except NetworkError:
+        if row is None:
+            raise
+        output.note(f"{ref}: the Hub's cache on disk holds no usable copy; using the built-in catalogue's entry")
+        return row
+
+
+def _stored(ref: RepoRef) -> ModelSnapshot | None:
+    """Our own store's snapshot at any age, found without the Hub's client."""
+    store, revision = SnapshotStore(), ref.revision or "main"
+    commit: str | None = revision
+    if not is_commit(revision):
+        known = store.known_commit(ref.repo_id, revision, os.environ.get("HF_ENDPOINT", _HUB).rstrip("/"))
+        commit = None if known is None else known.commit
+    return None if commit is None else store.get(ref.repo_id, commit)
+
+
+def _catalogue_row(ref: RepoRef) -> ModelSnapshot | None:
+    """The catalogue's entry; it knows no revisions, so it does not answer for one that was asked for."""
+    return catalogue_row(ref.repo_id) if ref.revision in {None, "main"} else None
+
+
+def _in_hub_cache(ref: RepoRef) -> bool:
+    """Whether the Hub's cache on disk has anything of this repo; huggingface_hub's own rules for its place."""
+    home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or str(Path(home) / "hub")
+    folder = Path(os.path.expandvars(cache)).expanduser() / "--".join(("models", *ref.repo_id.split("/")))
+    return (folder / "snapshots").is_dir()

@@ -1,0 +1,124 @@
+"""`specplan models`: the embedded catalogue and what the user added to it: list, show, add."""
+
+import json
+
+import click
+from tabulate import tabulate
+
+from model_catalog.errors import ModelNotFoundError, UsageError
+from model_catalog.model import Model, describe
+from model_catalog.snapshot import ModelSnapshot
+from model_catalog.snapshot_store import add_user_snapshot
+from planner import __version__
+from planner.cli.catalogue_rows import catalogue_row, catalogue_rows, close_names
+from planner.cli.failure import EXIT_OK
+from planner.cli.model_source import find_snapshot
+from planner.cli.options import apply, offline_option, output_options, read_output
+from planner.cli.output import Output
+from planner.report.facts import stored_bytes, target_facts
+from planner.report.plain import safe_line
+from planner.report.words import need, need_bytes, parameters, wrapped
+from planner.workload import Workload
+
+SCHEMA = "specplan.models/1"
+
+
+@click.command("models")
+@click.argument("name", required=False)
+@click.option("--add", "added", metavar="REPO", help="Read this model and keep it for use without a network.")
+@apply(offline_option(), output_options())
+def command(name: str | None, added: str | None, **given: object) -> int:
+    """List the models that need no network, show the one with this NAME, or add one."""
+    output = read_output(given)
+    if added is not None and name is not None:
+        raise UsageError("NAME and --add were both given", subject="models", hint="show and add one at a time")
+    if added is not None:
+        _add(added, output, offline=bool(given["offline"]))
+    elif name is not None:
+        _show(name, output)
+    else:
+        _list(output)
+    return EXIT_OK
+
+
+def _list(output: Output) -> None:
+    rows = catalogue_rows()
+    entries = [
+        {
+            "repo_id": row.repo_id,
+            "parameters": row.published_parameters,
+            "stored_bytes": stored_bytes(row),
+            "facts_source": row.facts_source,
+        }
+        for row in rows
+    ]
+    output.document({**_head(), "models": entries})
+    if output.quiet:
+        output.answer("\n".join(safe_line(row.repo_id) for row in rows))
+        return
+    table = tabulate(
+        [
+            (
+                safe_line(row.repo_id),
+                "" if row.published_parameters is None else parameters(row.published_parameters),
+                "" if (size := stored_bytes(row)) is None else need_bytes(size),
+            )
+            for row in rows
+        ],
+        headers=["Model", "Parameters", "Stored"],
+        colalign=("left", "right", "right"),
+        disable_numparse=True,
+    )
+    output.answer("\n".join(line.rstrip() for line in table.splitlines()) if rows else "No models are built in.")
+
+
+def _show(name: str, output: Output) -> None:
+    row = catalogue_row(name)
+    if row is None:
+        near = close_names(name)
+        hint = f"did you mean {', '.join(near)}?" if near else "`specplan models` lists them"
+        raise ModelNotFoundError(
+            "not in the built-in catalogue", subject=name, hint=f"{hint} To add one: specplan models --add REPO"
+        )
+    model = describe(row)
+    output.document({**_head(), "models": [row.to_json()]})
+    output.answer(_shown(model))
+
+
+def _add(name: str, output: Output, *, offline: bool) -> None:
+    snapshot = find_snapshot(name, offline=offline, output=output)
+    describe(snapshot)  # what cannot be read would be of no use in the catalogue
+    place = add_user_snapshot(snapshot)
+    output.document({**_head(), "added": snapshot.repo_id, "path": str(place)})
+    output.answer(f"Added {safe_line(snapshot.repo_id)}: {place}")
+
+
+def _shown(model: Model) -> str:
+    facts = target_facts(model, Workload())
+    snapshot: ModelSnapshot = model.snapshot
+    architecture = model.architecture
+    limit = architecture.max_context_tokens
+    rows = [
+        ("Model", snapshot.repo_id),
+        ("Architecture", f"{facts.architecture}, {len(architecture.decoder_layers)} layers"),
+        ("Parameters", "unknown" if facts.parameters is None else f"{facts.parameters:,}"),
+        ("Stored", "unknown" if facts.stored_bytes is None else need_bytes(facts.stored_bytes)),
+        ("Resident", "unknown" if facts.resident is None else need(facts.resident)),
+        ("KV cache", f"{facts.kv_per_token.low_bytes:,} – {facts.kv_per_token.high_bytes:,} B per token"),
+        ("State", f"{facts.state_per_sequence.high_bytes:,} B per sequence"),
+        ("Context", "no limit stated" if limit is None else f"{limit:,} tokens"),
+        ("Weights", f"known from {snapshot.weights_from.value}"),
+        ("Source", snapshot.facts_source or snapshot.source.value),
+    ]
+    if facts.kv_per_token.low_bytes == facts.kv_per_token.high_bytes:
+        rows[5] = ("KV cache", f"{facts.kv_per_token.high_bytes:,} B per token")
+    if not facts.state_per_sequence.high_bytes:
+        del rows[6]
+    lines = [piece for label, text in rows for piece in wrapped(f"{label:<14}{safe_line(text)}", indent=14)]
+    if snapshot.config.get("quantization_config"):
+        lines.append(f"{'Quantisation':<14}{safe_line(json.dumps(snapshot.config['quantization_config']))[:64]}")
+    return "\n".join(lines)
+
+
+def _head() -> dict[str, object]:
+    return {"schema": SCHEMA, "specplan_version": __version__, "exit_code": EXIT_OK}

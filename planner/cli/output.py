@@ -1,0 +1,123 @@
+"""The only place that writes: answers to stdout, everything else to stderr, one JSON document where asked."""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO
+
+from model_catalog.errors import UsageError
+from planner.report.plain import redact, safe_block
+
+STDOUT: Final = "-"
+ColorChoice = Literal["auto", "always", "never"]
+_ASCII: Final = str.maketrans({"–": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where a command's words go.
+
+    With ``json_target`` "-" stdout belongs to the document alone and the answer in words is not printed. ``quiet``
+    drops notes; the answer in words is then its verdict line alone, which the commands see to.
+    """
+
+    json_target: str | None = None
+    quiet: bool = False
+    progress: bool = True
+    color: ColorChoice = "auto"
+
+    @property
+    def wants_words(self) -> bool:
+        """Whether the answer in words goes to stdout."""
+        return self.json_target != STDOUT
+
+    def answer(self, text: str) -> None:
+        """Print the answer in words, unless stdout is the document's."""
+        if self.wants_words:
+            _write(sys.stdout, text, color=self._colored(sys.stdout))
+
+    def note(self, text: str) -> None:
+        """Say something beside the answer."""
+        if not self.quiet:
+            _write(sys.stderr, f"note: {text}")
+
+    def warn(self, text: str) -> None:
+        """Say something that changes how far the answer can be trusted."""
+        _write(sys.stderr, f"warning: {text}")
+
+    def advance(self, text: str) -> None:
+        """Say what is being done, for people who watch."""
+        if self.progress and not self.quiet and sys.stderr.isatty():
+            _write(sys.stderr, text)
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write the JSON document where it was asked for, if it was.
+
+        Raises:
+            UsageError: the path cannot be written.
+        """
+        if self.json_target is not None:
+            write_document(document, self.json_target)
+
+    def _colored(self, stream: TextIO) -> bool:
+        if self.color != "auto":
+            return self.color == "always"
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return not plain and stream.isatty()
+
+
+def write_document(document: Mapping[str, Any], target: str) -> None:
+    """Write one JSON document to stdout ("-") or, as a whole or not at all, to a path.
+
+    Raises:
+        UsageError: the path cannot be written.
+    """
+    text = redact(json.dumps(document, indent=2, ensure_ascii=True)) + "\n"
+    if target == STDOUT:
+        sys.stdout.write(text)
+        return
+    path = Path(target)
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a pipe or /dev/stderr cannot be replaced, only written
+        else:
+            _replace(path.resolve(), text)  # a link keeps pointing where it points
+    except OSError as cause:
+        raise UsageError(
+            f"the document cannot be written: {cause.strerror or cause}",
+            subject=str(path),
+            hint="give --json a path in a folder that exists and may be written, or - for stdout",
+        ) from cause
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        # mkstemp makes files for the owner alone; a report is an ordinary file.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_error(text: str) -> None:
+    """Print lines to stderr, whatever the options say."""
+    _write(sys.stderr, text)
+
+
+def _write(stream: TextIO, text: str, *, color: bool = False) -> None:
+    shown = safe_block(text, color=color)
+    encoding = stream.encoding or "ascii"
+    if encoding.lower().replace("-", "") != "utf8":
+        shown = shown.translate(_ASCII).encode(encoding, errors="backslashreplace").decode(encoding)
+    stream.write(shown + "\n")

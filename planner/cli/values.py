@@ -1,0 +1,107 @@
+"""How option values are written: sizes, shares, ranges of k. A bad value is a usage error with a hint."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from model_catalog.errors import UsageError
+from model_catalog.units import parse_share, parse_size
+
+MOST_SPECULATIVE_TOKENS: Final = 64
+_RANGE: Final = re.compile(r"(\d{1,4})(?:\s*-\s*(\d{1,4}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRange:
+    """k to choose from, both ends included; memory is planned for ``most``."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return str(self.most) if self.least == self.most else f"{self.least}-{self.most}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A kind of value: its name in the help, its reader (ValueError: a sentence for people), what to type."""
+
+    metavar: str
+    read: Callable[[str], object]
+    hint: str
+
+    def callback(self, _context: click.Context, parameter: click.Parameter, text: str | None) -> object:
+        """Read an option's text, None where it was not given.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        if text is None:
+            return None
+        try:
+            return self.read(text)
+        except ValueError as cause:
+            raise UsageError(str(cause), subject=parameter.opts[0], hint=self.hint) from cause
+
+
+def _size(text: str) -> int:
+    size = parse_size(text)
+    if size <= 0:
+        raise ValueError(f"{text!r} is not more than zero")
+    return size
+
+
+def _count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError as cause:
+        raise ValueError(f"{text!r} is not a whole number") from cause
+    if not 1 <= count <= 10**9:
+        raise ValueError(f"{text!r} must be at least 1 and below 1,000,000,000")
+    return count
+
+
+def _fraction(text: str) -> float:
+    try:
+        fraction = float(text)
+    except ValueError as cause:
+        raise ValueError(f"{text!r} is not a number") from cause
+    if not 0 < fraction <= 1:
+        raise ValueError(f"{text!r} must lie above 0 and at most at 1")
+    return fraction
+
+
+def read_token_range(text: str) -> TokenRange:
+    """Read ``5`` or ``3-8``.
+
+    Raises:
+        ValueError: when it is neither, runs backwards, or allows no speculation at all.
+    """
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is neither a number nor a range such as 3-8")
+    least = int(match[1])
+    most = int(match[2]) if match[2] is not None else least
+    if most < least:
+        raise ValueError(f"{text!r} runs backwards")
+    if most == 0:
+        raise ValueError("0 speculative tokens is no speculation")
+    if most > MOST_SPECULATIVE_TOKENS:
+        raise ValueError(f"{text!r} is more than {MOST_SPECULATIVE_TOKENS} tokens a step")
+    return TokenRange(least=least, most=most)
+
+
+COUNT: Final = Value(metavar="N", read=_count, hint="give a whole number, for example 8192")
+SIZE: Final = Value(metavar="SIZE", read=_size, hint="write a size with its unit, for example 24GiB or 24GB")
+SHARE: Final = Value(metavar="P%", read=parse_share, hint="write a share such as 15% or 0.15")
+FRACTION: Final = Value(
+    metavar="F", read=_fraction, hint="give a fraction such as 0.9, or leave it out: specplan finds what works"
+)
+TOKEN_RANGE: Final = Value(
+    metavar="K[-K]",
+    read=read_token_range,
+    hint="give 5, or a range such as 3-8; to plan without a draft use --draft none",
+)

@@ -1,0 +1,254 @@
+"""A plan in words and tables, 80 columns wide. Every line says one thing that a reader may act on."""
+
+from typing import Final
+
+from tabulate import tabulate
+
+from planner.engines.base import DraftMethod
+from planner.memory.breakdown import Group, MemoryBreakdown
+from planner.plan import Plan, RankPlan
+from planner.report.facts import TargetFacts
+from planner.report.findings import Findings, JudgedDraft, SetUp
+from planner.report.plain import Style, paint, safe_line
+from planner.report.words import (
+    GROUP_NAMES,
+    basis_of,
+    count,
+    device_line,
+    need,
+    need_bytes,
+    parameters,
+    percent_up,
+    room,
+    room_range,
+    wrapped,
+)
+from planner.verdict import Answer
+
+_ANSWERS: Final[dict[Answer, tuple[str, Style]]] = {
+    Answer.FITS: ("FITS", "good"),
+    Answer.TIGHT: ("TIGHT", "unsure"),
+    Answer.DOES_NOT_FIT: ("DOES NOT FIT", "bad"),
+    Answer.UNKNOWN: ("CANNOT TELL", "unsure"),
+}
+_METHODS: Final = {
+    DraftMethod.DRAFT_MODEL: "draft model",
+    DraftMethod.EAGLE: "EAGLE head",
+    DraftMethod.EAGLE3: "EAGLE-3 head",
+    DraftMethod.MTP: "the target's own MTP layers",
+    DraftMethod.NGRAM: "n-gram lookup",
+}
+
+
+def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False) -> str:
+    """The whole answer of `fit`."""
+    shown = findings.shown
+    set_up = shown.set_up if shown else findings.alone
+    blocks = [
+        _header(findings, set_up.plan, shown, facts),
+        *_rank_blocks(set_up.plan, verbose=verbose),
+        "\n".join([*verdict_lines(findings), *_facts_lines(set_up, facts)]),
+    ]
+    if len(findings.drafts) > 1:
+        blocks.append(_draft_table(findings))
+    if set_up.remedies:
+        blocks.append(_remedies(set_up))
+    return "\n\n".join(blocks)
+
+
+def verdict_lines(findings: Findings) -> list[str]:
+    """The answer in one line, then why."""
+    shown = findings.shown
+    plan = (shown.set_up if shown else findings.alone).plan
+    lines = wrapped(verdict_line(plan))
+    lines += [line for reason in plan.verdict.reasons for line in wrapped(safe_line(reason.text), indent=2)]
+    if shown is not None and not shown.accepted:
+        for reason in shown.reasons:
+            if reason.code == "over_draft_budget":
+                lines += wrapped(f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(reason.text)}.")
+        lines += wrapped(f"The target alone: {verdict_line(findings.alone.plan)}")
+    return lines
+
+
+def verdict_line(plan: Plan) -> str:
+    """``FITS: ...`` with the room or the shortage, and what binds."""
+    verdict = plan.verdict
+    word, style = _ANSWERS[verdict.answer]
+    binding = safe_line(verdict.binding)
+    if verdict.headroom_bytes is None:
+        return f"{paint(word, style)}: {binding}."
+    if verdict.answer is Answer.FITS:
+        return f"{paint(word, style)}: {room(verdict.headroom_bytes)} to spare ({binding})."
+    short = need_bytes(-verdict.headroom_bytes)
+    if verdict.answer is Answer.TIGHT:
+        return f"{paint(word, style)}: it may fit, but at worst {short} is missing ({binding})."
+    return f"{paint(word, style)}: at worst {short} is missing ({binding})."
+
+
+def _header(findings: Findings, plan: Plan, shown: JudgedDraft | None, facts: TargetFacts) -> str:
+    work, engine = plan.serving.workload, plan.engine
+    size = f", {parameters(facts.parameters)} parameters" if facts.parameters is not None else ""
+    stored = f", {need_bytes(facts.stored_bytes)} stored" if facts.stored_bytes is not None else ""
+    revision = f", {facts.revision[:12]}" if facts.revision else ""
+    rows = [("Target", f"{safe_line(facts.repo_id)} ({facts.source}{revision}){size}{stored}")]
+    if shown is not None:
+        method = _METHODS[shown.draft.method]
+        named = f"{safe_line(shown.name)} as {method}" if shown.draft.model is not None else method
+        rows.append(("Draft", f"{named}, {count(shown.draft.num_speculative_tokens, 'token')} a step"))
+    rows.append(("Request", f"{work.batch:,} × {work.context_tokens:,} tokens"))
+    widths = f"tp {work.tp}" + (f", pp {work.pp}" if work.pp > 1 else "")
+    rows.append(("Engine", f"{engine.name} {engine.version}, {widths}"))
+    rows.append(("Devices", safe_line(device_line(findings.devices))))
+    return "\n".join(line for label, text in rows for line in wrapped(f"{label:<9}{text}", indent=9))
+
+
+def _rank_blocks(plan: Plan, *, verbose: bool) -> list[str]:
+    if len(plan.ranks) == 1:
+        work = plan.serving.workload
+        title = "Memory" if work.tp * work.pp == 1 else f"Memory on each of {work.tp * work.pp} devices"
+        return [_rank_block(plan.ranks[0], plan, title, verbose=verbose)]
+    blocks = []
+    for position, rank_plan in enumerate(plan.ranks):
+        rank = rank_plan.rank
+        title = f"Rank {rank.index}, stage {rank.stage}, {safe_line(rank.device.name)}"
+        if position == plan.binding_rank:
+            blocks.append(_rank_block(rank_plan, plan, f"{title} (binds)", verbose=verbose))
+        elif verbose:
+            blocks.append(_rank_block(rank_plan, plan, title, verbose=True))
+        else:
+            blocks.append(f"{title}: {need(rank_plan.breakdown.total)} (--verbose shows its lines)")
+    return blocks
+
+
+def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -> str:
+    breakdown = rank_plan.breakdown
+    rows: list[tuple[str, str, str]] = []
+    for group in Group:
+        items = [item for item in breakdown.items if item.group is group]
+        if group is Group.DRAFT_WEIGHTS and plan.serving.draft is None:
+            continue
+        rows.append((GROUP_NAMES[group], need(breakdown.of_group(group)), basis_of(items)))
+        if verbose:
+            rows += [
+                (
+                    f"  {safe_line(item.label)[:34]}",
+                    need(item.size),
+                    _line_basis(item.basis.value, item.inside_budget),
+                )
+                for item in items
+            ]
+    rows.append(("Total", need(breakdown.total), ""))
+    rows += _room_rows(rank_plan, breakdown, plan)
+    table = tabulate(
+        [(paint(row[0], "heading") if row[0] == "Total" else row[0], *row[1:]) for row in rows],
+        headers=[title, "Memory", "Known"],
+        colalign=("left", "right", "left"),
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+    return "\n".join(line.rstrip() for line in table.splitlines())
+
+
+def _line_basis(basis: str, inside_budget: bool) -> str:
+    return basis if inside_budget else f"{basis}, outside the budget"
+
+
+def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> list[tuple[str, str, str]]:
+    device, budget = rank_plan.rank.device, rank_plan.verdict.budget_bytes
+    rows: list[tuple[str, str, str]] = []
+    if budget is not None:
+        fraction = plan.gpu_memory_utilization
+        total = device.engine_total_bytes
+        note = f"{fraction:.3g} of {room_range(total)}" if fraction is not None and total is not None else ""
+        rows.append(("  inside the engine's budget", need(breakdown.inside_budget), ""))
+        rows.append(("  outside it", need(breakdown.outside_budget), ""))
+        rows.append(("Engine's budget", room(budget), note))
+    limit = plan.serving.workload.memory_limit_bytes
+    if limit is not None:
+        rows.append(("Memory limit", room(limit), "as asked"))
+    free = "unknown" if device.free_bytes is None else room(device.free_bytes)
+    known = "read from the driver" if device.source.value == "nvml" else device.source.value
+    rows.append(("Free on the device", free, known))
+    return rows
+
+
+def _facts_lines(set_up: SetUp, facts: TargetFacts) -> list[str]:
+    plan = set_up.plan
+    work = plan.serving.workload
+    lines = [_window_line(plan), _pool_line(plan)]
+    if plan.verdict.answer is not Answer.UNKNOWN:
+        context = "none" if set_up.max_context_tokens is None else f"{set_up.max_context_tokens:,} tokens"
+        batch = "none" if set_up.max_batch is None else f"{set_up.max_batch:,}"
+        lines.append(
+            f"Largest context at batch {work.batch:,}: {context}. "
+            f"Largest batch at {work.context_tokens:,} tokens: {batch}."
+        )
+    lines.append(_draft_line(plan))
+    saving = set_up.sequence_saving
+    if saving is not None:
+        lines.append(
+            f"--max-num-seqs {saving.lowered_to} (now {saving.max_num_seqs:,}) would save "
+            f"{room(saving.saved_bytes)}."
+        )
+    if facts.download_bytes:
+        lines.append(f"To download: {need_bytes(facts.download_bytes)}.")
+    return [piece for line in lines if line for piece in wrapped(line, indent=2)]
+
+
+def _window_line(plan: Plan) -> str:
+    window, chosen = plan.window, plan.gpu_memory_utilization
+    if chosen is None:
+        return ""
+    if window is None:
+        return f"gpu_memory_utilization {chosen:.3g} assumed: a reading is missing."
+    if window.empty:
+        return ""  # the verdict's reasons name both ends
+    return f"gpu_memory_utilization {chosen:.3g}: anything from {window.low:.3f} to {window.high:.3f} works."
+
+
+def _pool_line(plan: Plan) -> str:
+    cache, work = plan.cache, plan.serving.workload
+    if cache is None:
+        return ""
+    return (
+        f"KV cache pool: {room_range(cache.available)}, at least {count(cache.blocks, 'block')} of "
+        f"{cache.block_size} = {cache.tokens:,} tokens, {cache.max_concurrency:.2f} sequences of "
+        f"{work.context_tokens:,} at once."
+    )
+
+
+def _draft_line(plan: Plan) -> str:
+    budget = plan.draft_budget
+    if budget is None:
+        return ""
+    if budget.share is None or budget.weights_share is None:
+        return f"Draft: {need(budget.footprint)}; its share is unknown, as the device's total is."
+    verdict = "within" if budget.within else "over"
+    return (
+        f"Draft: {need(budget.footprint)} in all, {percent_up(budget.share)} of the device, {verdict} its "
+        f"{percent_up(budget.limit_share)}; weights alone {percent_up(budget.weights_share)}."
+    )
+
+
+def _draft_table(findings: Findings) -> str:
+    rows = []
+    for draft in findings.drafts:
+        budget = draft.set_up.plan.draft_budget
+        share = "unknown" if budget is None or budget.share is None else percent_up(budget.share)
+        why = "; ".join(safe_line(reason.text) for reason in draft.reasons)
+        answer = _ANSWERS[draft.set_up.plan.verdict.answer][0].lower()
+        rows.append((safe_line(draft.name), share, answer, "yes" if draft.accepted else f"no: {why}"))
+    return tabulate(
+        rows,
+        headers=["Draft", "Share", "The pair", "Accepted"],
+        disable_numparse=True,
+        maxcolwidths=[28, 8, 12, 26],
+    )
+
+
+def _remedies(set_up: SetUp) -> str:
+    lines = [paint("What would make it fit (each re-planned):", "heading")]
+    width = max(len(remedy.typed) for remedy in set_up.remedies)
+    for remedy in set_up.remedies:
+        lines += wrapped(f"  {remedy.typed:<{width}}  {remedy.text}", indent=width + 4)
+    return "\n".join(lines)

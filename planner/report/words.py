@@ -1,0 +1,86 @@
+"""Figures in words: the only place where bytes become GiB for people. Needs are rounded up, room down."""
+
+import textwrap
+from collections.abc import Iterable
+from typing import Final
+
+from model_catalog.bounds import Basis, ByteRange
+from model_catalog.units import to_gib
+from planner.devices import Device
+from planner.memory.breakdown import Group, LineItem
+
+WIDTH: Final = 80
+GROUP_NAMES: Final = {
+    Group.TARGET_WEIGHTS: "Target weights",
+    Group.DRAFT_WEIGHTS: "Draft weights",
+    Group.KV_CACHE: "KV cache",
+    Group.RUNTIME_OVERHEAD: "Runtime overhead",
+    Group.TEMPORARY_BUFFERS: "Temporary buffers",
+}
+
+
+def need(size: ByteRange) -> str:
+    """A need between two bounds: ``1.20 – 1.45 GiB``, or one figure where both round to the same."""
+    low, high = to_gib(size.low_bytes, "up"), to_gib(size.high_bytes, "up")
+    return f"{high} GiB" if low == high else f"{low} – {high} GiB"
+
+
+def need_bytes(size_bytes: int) -> str:
+    """A need of one figure."""
+    return f"{to_gib(size_bytes, 'up')} GiB"
+
+
+def room(size_bytes: int) -> str:
+    """Room for something: rounded down."""
+    return f"{to_gib(size_bytes, 'down')} GiB"
+
+
+def room_range(size: ByteRange) -> str:
+    """Room between two bounds."""
+    low, high = to_gib(size.low_bytes, "down"), to_gib(size.high_bytes, "down")
+    return f"{low} GiB" if low == high else f"{low} – {high} GiB"
+
+
+def percent_up(share: float) -> str:
+    """A share taken, rounded up to a tenth of a percent."""
+    tenths = -(-round(share * 10**9) // 10**6)
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
+def count(number: float, noun: str) -> str:
+    """``1 block``, ``2,048 blocks``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def parameters(number: int) -> str:
+    """``32.8 B`` parameters, to three figures."""
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}" if number < 1000 * size else f"{number // size:,} {letter}"
+    return f"{number:,}"
+
+
+def basis_of(items: Iterable[LineItem]) -> str:
+    """How the lines of a term are known, the surest first."""
+    present = {item.basis for item in items if item.high_bytes}
+    return ", ".join(basis.value for basis in Basis if basis in present)
+
+
+def device_line(devices: tuple[Device, ...]) -> str:
+    """``2 × NVIDIA H100 80GB HBM3 (declared)``; devices that differ are listed."""
+    kinds: dict[tuple[str, str], int] = {}
+    for device in devices:
+        kind = (device.name, device.source.value)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return ", ".join(f"{number} × {name} ({source})" for (name, source), number in kinds.items())
+
+
+def wrapped(text: str, *, indent: int = 0) -> list[str]:
+    """Lines of at most 80 columns; those after the first are indented. Colour sequences take no room."""
+    return textwrap.wrap(
+        text,
+        WIDTH + (len("\x1b[1;32m\x1b[0m") if "\x1b" in text else 0),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
