@@ -141,7 +141,7 @@ def group_tensors(tensors: Iterable[StoredTensor], *, num_layers: int | None) ->
             stored_bytes=sums[component, layer, role, dtype][1],
             tensors=sums[component, layer, role, dtype][2],
         )
-        for component, layer, role, dtype in sorted(sums, key=_order)
+        for component, layer, role, dtype in sorted(sums, key=group_order)
     )
 
 
@@ -149,7 +149,8 @@ _COMPONENT_ORDER: Final = {component: position for position, component in enumer
 _ROLE_ORDER: Final = {role: position for position, role in enumerate(Role)}
 
 
-def _order(key: tuple[Component, int | None, Role, str]) -> tuple[int, int, int, str]:
+def group_order(key: tuple[Component, int | None, Role, str]) -> tuple[int, int, int, str]:
+    """The fixed order of weight groups: component, layer, role, type."""
     component, layer, role, dtype = key
     return _COMPONENT_ORDER[component], -1 if layer is None else layer, _ROLE_ORDER[role], dtype
 

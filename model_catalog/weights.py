@@ -1,0 +1,279 @@
+"""A model's weights: the bytes its checkpoint stores, and the bytes that stay in memory once loaded.
+
+Owns the choice of the best source: headers (exact), or the configuration held against whatever total is known.
+The rules of residency, derivation by formula and the choice of files have modules of their own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from model_catalog.architecture import ArchitectureSpec, Component, Role
+from model_catalog.bounds import Basis, ByteRange
+from model_catalog.checkpoint_files import checkpoint_files
+from model_catalog.conversion import Quantization, on_the_fly
+from model_catalog.dtypes import DType
+from model_catalog.errors import UsageError
+from model_catalog.snapshot import ModelSnapshot, WeightGroup, WeightsKnownFrom
+from model_catalog.weight_derivation import (
+    DEFAULT_LAYOUT,
+    LayoutSizes,
+    StorageLayout,
+    derive_groups,
+    layouts,
+)
+from model_catalog.weight_residency import (
+    ResidentGroup,
+    converted_while_loading,
+    load_dtype,
+    resident_groups,
+)
+
+__all__ = ["ResidentGroup", "WeightTable", "checkpoint_files", "derive_groups", "weigh"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightTable:
+    """Stored and resident weights of one model.
+
+    ``parameters``: elements without MTP layers and buffers, a tied head once; None where the configuration
+    does not give a tower's size. ``complete`` is False where something of unknown size is missing from the
+    bytes: then they are a lower bound and no verdict may rest on them.
+    """
+
+    stored: ByteRange
+    parameters: int | None
+    basis: Basis
+    source: str
+    resident: tuple[ResidentGroup, ...]
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+
+    def resident_bytes(self, *, with_mtp: bool = False) -> ByteRange:
+        """All resident groups together, MTP layers only where asked for."""
+        total = ByteRange.point(0)
+        for group in self.resident:
+            if with_mtp or group.component is not Component.MTP:
+                total += ByteRange(low_bytes=group.low_bytes, high_bytes=group.high_bytes)
+        return total
+
+
+def weigh(
+    snapshot: ModelSnapshot,
+    architecture: ArchitectureSpec,
+    quantization: Quantization | None,
+    *,
+    dtype: str = "auto",
+    on_the_fly: str | None = None,
+) -> WeightTable:
+    """Stored and resident bytes of a model, from headers where they were read, else from its configuration.
+
+    ``dtype`` and ``on_the_fly`` are the engine's ``--dtype`` and ``--quantization``.
+
+    Raises:
+        UsageError: for a dtype or quantisation that the engine cannot make of this checkpoint.
+    """
+    target = load_dtype(architecture, dtype, subject=snapshot.repo_id)
+    conversion = _conversion(snapshot, quantization, on_the_fly)
+    if snapshot.weight_groups:
+        table = _from_headers(snapshot, architecture, quantization, target)
+    else:
+        table = _from_config(snapshot, architecture, quantization, target)
+    if conversion is None:
+        return table
+    return WeightTable(
+        stored=table.stored,
+        parameters=table.parameters,
+        basis=Basis.DERIVED,
+        source=f"{table.source}; converted by formula: {conversion.label}",
+        resident=converted_while_loading(table.resident, architecture, conversion, dtype=target),
+        notes=(*table.notes, "towers, MTP layers and the head are planned unconverted"),
+        complete=table.complete,
+    )
+
+
+def _conversion(snapshot: ModelSnapshot, stored: Quantization | None, wanted: str | None) -> Quantization | None:
+    if wanted is None:
+        return None
+    if stored is None:
+        return on_the_fly(wanted, subject=snapshot.repo_id)
+    if wanted.lower().replace("-", "_").startswith(stored.method.replace("-", "_")):
+        return None
+    raise UsageError(
+        f"the checkpoint is quantised as {stored.method}, not {wanted}",
+        subject=snapshot.repo_id,
+        hint="leave the quantization option out: the checkpoint says it itself",
+    )
+
+
+def _from_headers(
+    snapshot: ModelSnapshot, architecture: ArchitectureSpec, quantization: Quantization | None, target: DType
+) -> WeightTable:
+    groups = snapshot.weight_groups
+    stored = sum(group.stored_bytes for group in groups)
+    resident = resident_groups(groups, architecture, dtype=target, quantized=quantization is not None)
+    parameters: int | None = sum(group.parameters for group in resident if group.component is not Component.MTP)
+    if quantization is not None:
+        parameters = architecture.parameters() if architecture.tower_parameters_known else None
+    return WeightTable(
+        stored=ByteRange.point(stored),
+        parameters=parameters,
+        basis=Basis.EXACT,
+        source=f"safetensors headers: {sum(group.tensors for group in groups):,} tensors",
+        resident=resident,
+        notes=tuple(_header_notes(groups, architecture, quantization)),
+    )
+
+
+def _header_notes(
+    groups: Iterable[WeightGroup], architecture: ArchitectureSpec, quantization: Quantization | None
+) -> Iterable[str]:
+    """What a reader should know where headers and configuration tell different stories about the decoder."""
+    stored = [group for group in groups if group.component is Component.TEXT]
+    tied = architecture.tied_head
+    found = sum(
+        group.stored_bytes
+        for group in stored
+        if group.role is not Role.BUFFER and not (tied and group.role is Role.HEAD)
+    )
+    expected = sum(
+        group.stored_bytes
+        for group in derive_groups(architecture, quantization)
+        if group.component is Component.TEXT
+    )
+    if tied and any(group.role is Role.HEAD for group in stored):
+        yield "the checkpoint stores a copy of the tied head, which is not loaded"
+    if abs(found - expected) * 1000 > expected:
+        yield f"the headers hold {found:,} B for the decoder; the configuration explains {expected:,} B"
+
+
+def _from_config(
+    snapshot: ModelSnapshot, architecture: ArchitectureSpec, quantization: Quantization | None, target: DType
+) -> WeightTable:
+    sizes = LayoutSizes(architecture, quantization)
+    figure = _known_total(snapshot, architecture, quantization)
+    candidates = tuple(layouts(architecture, quantization))
+    if figure is not None and architecture.tower_parameters_known:
+        total, told_by, slack = figure
+        for layout in candidates:
+            if 0 <= total - sizes.total_bytes(layout) <= slack:
+                return _proven(architecture, quantization, target, layout, sizes, total, told_by)
+    return _bounded(architecture, quantization, target, candidates, sizes, figure)
+
+
+Figure = tuple[int, str, int]
+
+
+def _known_total(
+    snapshot: ModelSnapshot, architecture: ArchitectureSpec, quantization: Quantization | None
+) -> Figure | None:
+    """The best published total: bytes, who says so, and by how much it may exceed the tensors."""
+    if snapshot.index_total_bytes is not None:
+        return snapshot.index_total_bytes, "the index's total", 0
+    if snapshot.published_bytes is not None:
+        return snapshot.published_bytes, "the published bytes", 0
+    files = checkpoint_files(snapshot.files, snapshot.config)
+    if files and snapshot.weights_from is not WeightsKnownFrom.CONFIG:
+        sizes = [file.size_bytes for file in files]
+        known = [size for size in sizes if size is not None]
+        if len(known) == len(sizes):
+            # A header takes some 120 bytes a tensor; fewer than 1,000 tensors go into a file of some 5 GB.
+            return sum(known), "the sizes of its files", len(files) * 150_000
+    # The Hub counts packed words of quantised checkpoints as parameters: of no use there.
+    if snapshot.published_parameters is not None and quantization is None:
+        size = snapshot.published_parameters * architecture.dtype.bits // 8
+        return size, "the published parameter count", 0
+    return None
+
+
+def _proven(
+    architecture: ArchitectureSpec,
+    quantization: Quantization | None,
+    target: DType,
+    layout: StorageLayout,
+    sizes: LayoutSizes,
+    total: int,
+    told_by: str,
+) -> WeightTable:
+    groups = derive_groups(architecture, quantization, layout=layout)
+    how = layout.describe()
+    agreement = "equal to" if sizes.total_bytes(layout) == total else "in agreement with"
+    return WeightTable(
+        stored=ByteRange.point(sizes.total_bytes(layout)),
+        parameters=architecture.parameters(),
+        basis=Basis.DERIVED,
+        source=f"config.json, {agreement} {told_by}" + (f" with {how}" if how else ""),
+        resident=resident_groups(groups, architecture, dtype=target, quantized=quantization is not None),
+    )
+
+
+def _bounded(
+    architecture: ArchitectureSpec,
+    quantization: Quantization | None,
+    target: DType,
+    candidates: tuple[StorageLayout, ...],
+    sizes: LayoutSizes,
+    figure: Figure | None,
+) -> WeightTable:
+    """Nothing proves the formula: bounds that span the likely layouts, and the published figure."""
+    likely = [
+        sizes.total_bytes(layout) for layout in candidates if layout.dtype is None and not layout.buffer_bytes
+    ]
+    default = sizes.total_bytes(DEFAULT_LAYOUT)
+    groups = derive_groups(architecture, quantization)
+    resident = resident_groups(groups, architecture, dtype=target, quantized=quantization is not None)
+    known = architecture.tower_parameters_known
+    parameters = architecture.parameters() if known else None
+    if figure is None:
+        missing = "a vision or audio tower whose size the configuration does not give is missing from the weights"
+        return WeightTable(
+            stored=ByteRange(low_bytes=min(likely), high_bytes=max(likely)),
+            parameters=parameters,
+            basis=Basis.DERIVED,
+            source="config.json alone",
+            resident=resident,
+            notes=() if known else (missing,),
+            complete=known,
+        )
+    total, told_by, _ = figure
+    resident = _stretched(resident, default=default, likely=likely, total=total, tower=not known)
+    if known:
+        note = f"no known way to store this model gives {told_by} ({total:,} B); the formula gives {default:,} B"
+    else:
+        note = f"the tower's size is what {told_by} leaves beyond the decoder"
+    return WeightTable(
+        stored=ByteRange(low_bytes=min(total, *likely), high_bytes=max(total, *likely))
+        if known
+        else ByteRange.point(total),
+        parameters=parameters,
+        basis=Basis.DERIVED,
+        source=f"config.json and {told_by}",
+        resident=resident,
+        notes=(note,),
+    )
+
+
+def _stretched(
+    resident: tuple[ResidentGroup, ...], *, default: int, likely: list[int], total: int, tower: bool
+) -> tuple[ResidentGroup, ...]:
+    """Widen resident groups until they span what a published total leaves open."""
+    if total >= default:
+        extra = ResidentGroup(
+            component=Component.VISION if tower else Component.OTHER,
+            layer=None,
+            role=Role.TOWER if tower else Role.OTHER,
+            parameters=0,
+            low_bytes=max(total - max(likely), 0) if tower else 0,
+            high_bytes=total - min(likely) if tower else total - default,
+        )
+        return (*resident, extra)
+    return tuple(
+        ResidentGroup(
+            component=group.component,
+            layer=group.layer,
+            role=group.role,
+            parameters=group.parameters,
+            low_bytes=group.low_bytes * total // default,
+            high_bytes=group.high_bytes,
+        )
+        for group in resident
+    )
