@@ -122,12 +122,11 @@ def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile
 
 def _ranks(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> tuple[Rank, ...]:
     """One rank per stage and distinct device: equal devices of a stage carry equal lines."""
-    workload = serving.workload
-    stages = engine.stages(serving)
+    stages, width = engine.stages(serving), engine.ranks_per_stage(serving)
     ranks: list[Rank] = []
     for stage, layers in enumerate(stages):
         seen: list[Device] = []
-        for position in range(stage * workload.tp, (stage + 1) * workload.tp):
+        for position in range(stage * width, (stage + 1) * width):
             device = devices[position]
             alike = replace(device, index=0, uuid=None)
             if alike in seen:

@@ -117,6 +117,10 @@ class EngineProfile(Protocol):
         """The settings the engine would run with on this device."""
         ...
 
+    def ranks_per_stage(self, serving: Serving) -> int:
+        """Devices that share one pipeline stage."""
+        ...
+
     def stages(self, serving: Serving) -> tuple[tuple[int, ...], ...]:
         """Layer positions by pipeline stage."""
         ...

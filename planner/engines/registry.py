@@ -5,17 +5,15 @@ from typing import Final
 
 from model_catalog.errors import UsageError
 from planner.engines.base import EngineProfile
+from planner.engines.transformers import TransformersProfile
+from planner.engines.vllm import VllmProfile
 
 
 def _vllm(version: str | None) -> EngineProfile:
-    from planner.engines.vllm import VllmProfile
-
     return VllmProfile() if version is None else VllmProfile(version=version)
 
 
 def _transformers(version: str | None) -> EngineProfile:
-    from planner.engines.transformers import TransformersProfile
-
     return TransformersProfile() if version is None else TransformersProfile(version=version)
 
 

@@ -3,14 +3,19 @@
 Adapts ``vllm_layout``/``vllm_pool`` to a Serving. The context of a plan is the engine's ``max_model_len``.
 """
 
-from model_catalog.architecture import Component, LayerSpec
+from model_catalog.architecture import ChunkedAttention, LayerSpec
 from model_catalog.bounds import Basis, ByteRange
-from planner.engines.base import CacheGroup, Draft, DraftMethod, EngineCache, EngineDefaults, Rank, Serving
-from planner.engines.vllm_layout import CacheSettings
+from model_catalog.dtypes import BFLOAT16, FLOAT32, find_dtype
+from planner.engines.base import CacheGroup, DraftMethod, EngineCache, EngineDefaults, Rank, Serving
+from planner.engines.vllm_grouping import group_layers
+from planner.engines.vllm_layout import CacheSettings, paged_layers
 from planner.engines.vllm_pool import PagedNeed, plan_pool, request_need
 from planner.memory.breakdown import Group, LineItem, Owner
 
 SOURCE = "vLLM 0.33.0 v1/kv_cache_interface.py, v1/core/kv_cache_utils.py"
+
+
+_READS_HIDDEN_STATES = frozenset({DraftMethod.EAGLE, DraftMethod.EAGLE3, DraftMethod.MTP})
 
 
 def draft_cache_layers(serving: Serving) -> tuple[LayerSpec, ...]:
@@ -23,53 +28,61 @@ def draft_cache_layers(serving: Serving) -> tuple[LayerSpec, ...]:
     return draft.model.architecture.decoder_layers if draft.model else ()
 
 
-def target_cache_layers(serving: Serving) -> tuple[LayerSpec, ...]:
-    """The target's layers without MTP, encoder layers included (they keep nothing)."""
-    layers = serving.target.architecture.layers
-    return tuple(layer for layer in layers if layer.component is not Component.MTP)
-
-
 def cache_settings(serving: Serving, defaults: EngineDefaults) -> CacheSettings:
-    """The layout settings behind a workload."""
+    """The layout settings behind a workload; a float32 model runs, and caches, in 16 bits under ``auto``."""
     workload = serving.workload
+    chosen = find_dtype(workload.dtype) or serving.target.architecture.dtype
+    model_dtype = BFLOAT16 if workload.dtype == "auto" and chosen == FLOAT32 else chosen
     return CacheSettings(
         max_model_len=workload.context_tokens,
         max_num_batched_tokens=defaults.max_num_batched_tokens,
         async_scheduling=workload.async_scheduling,
         tp=workload.tp,
         pp=workload.pp,
-        block_size=workload.block_size,
-        model_dtype=serving.target.architecture.dtype,
+        block_size=defaults.block_size,
+        model_dtype=model_dtype,
         kv_dtype=workload.kv_cache_dtype,
         draft_kv_dtype=None if workload.draft_kv_cache_dtype == "auto" else workload.draft_kv_cache_dtype,
         num_speculative_tokens=serving.num_speculative_tokens,
-        retained_tokens=_retained(serving.draft, serving),
+        retained_tokens=_retained(serving),
+        hybrid_manager=not _drops_hybrid_manager(serving),
     )
 
 
-def cache_lines(serving: Serving, defaults: EngineDefaults) -> tuple[LineItem, ...]:
+def cache_lines(serving: Serving, defaults: EngineDefaults, rank: Rank) -> tuple[LineItem, ...]:
     """Need of context x batch for target and draft on one rank."""
     workload = serving.workload
     need = request_need(
-        target_cache_layers(serving),
+        serving.target.architecture.decoder_layers,
         draft_cache_layers(serving),
         context_tokens=workload.context_tokens,
         batch=workload.batch,
         settings=cache_settings(serving, defaults),
+        stage=rank.stage,
     )
     lines = [_line("target_kv_cache", Owner.TARGET, need.target, serving, need)]
-    if serving.draft is not None and serving.draft.method is not DraftMethod.NGRAM:
+    if serving.draft is not None:
         lines.append(_line("draft_kv_cache", Owner.DRAFT, need.draft, serving, need))
     return tuple(lines)
 
 
-def engine_pool(serving: Serving, defaults: EngineDefaults, rank: Rank, available: ByteRange) -> EngineCache:
+def count_cache_groups(serving: Serving, defaults: EngineDefaults) -> int:
+    """Groups of layers with a block table each; 1 where no layer keeps a cache."""
+    runs = paged_layers(
+        serving.target.architecture.decoder_layers,
+        draft_cache_layers(serving),
+        settings := cache_settings(serving, defaults),
+    )
+    return max(1, len(group_layers(runs, hybrid_manager=settings.hybrid_manager)))
+
+
+def engine_pool(serving: Serving, defaults: EngineDefaults, available: ByteRange) -> EngineCache:
     """The pool that ``available`` makes; blocks and concurrency at its low end, which is certain.
 
-    ``rank`` only names where the bytes are: every rank of a pipeline agrees on the fewest blocks.
+    All ranks of an engine agree on the fewest blocks; the caller takes the smallest pool.
     """
     pool = plan_pool(
-        target_cache_layers(serving),
+        serving.target.architecture.decoder_layers,
         draft_cache_layers(serving),
         available_bytes=available.low_bytes,
         settings=cache_settings(serving, defaults),
@@ -109,8 +122,17 @@ def _line(label: str, owner: Owner, size: ByteRange, serving: Serving, need: Pag
     )
 
 
-def _retained(draft: Draft | None, serving: Serving) -> int:
-    """Tokens that a chain of several MTP modules keeps below a window."""
-    if draft is None or draft.method is not DraftMethod.MTP:
+def _retained(serving: Serving) -> int:
+    """Tokens that a chain of several MTP modules keeps below a window (config/vllm.py, use_multi_module_mtp)."""
+    if serving.draft is None or serving.draft.method is not DraftMethod.MTP:
         return 0
-    return max(0, len(serving.target.architecture.mtp_layers) - 1)
+    modules = min(len(serving.target.architecture.mtp_layers), serving.num_speculative_tokens)
+    return max(0, modules - 1)
+
+
+def _drops_hybrid_manager(serving: Serving) -> bool:
+    """Chunked attention (Llama 4) with a draft that reads hidden states: chunks are then kept in full."""
+    if serving.draft is None or serving.draft.method not in _READS_HIDDEN_STATES:
+        return False
+    rules = {rule for layer in serving.target.architecture.decoder_layers for rule in layer.caches}
+    return any(isinstance(rule, ChunkedAttention) for rule in rules)

@@ -108,24 +108,25 @@ def request_need(
     context_tokens: int,
     batch: int,
     settings: CacheSettings,
+    stage: int | None = None,
 ) -> PagedNeed:
     """What ``batch`` sequences of ``context_tokens`` hold in the pool of one rank, its reserved block included.
 
     High: the engine's own charge for each request, with windows still holding the tokens in flight. Low: what a
     decoding request keeps, windows at their own length. Look-ahead slots come on top of the context, but not
-    past ``max_model_len``.
+    past ``max_model_len``. ``stage`` None: the widest pipeline stage.
 
     Raises:
         UsageError: for an unknown cache dtype or layers the engine cannot lay out.
     """
-    with_draft = _lay_out(target_layers, draft_layers, settings)
+    with_draft = _lay_out(target_layers, draft_layers, settings, stage)
     blocks_low, blocks_high = _blocks(
         with_draft, context_tokens, batch, _lookahead(draft_layers, settings), settings
     )
     total = _size(with_draft, blocks_low, blocks_high)
 
     plain = replace(settings, num_speculative_tokens=0, lookahead_tokens=0, retained_tokens=0)
-    alone = _lay_out(target_layers, (), plain)
+    alone = _lay_out(target_layers, (), plain, stage)
     alone_size = _size(alone, *_blocks(alone, context_tokens, batch, 0, plain))
     draft_high = max(0, total.high_bytes - alone_size.high_bytes)
     draft_low = min(draft_high, max(0, total.low_bytes - alone_size.low_bytes))
@@ -140,12 +141,19 @@ def request_need(
 
 
 def _lay_out(
-    target_layers: Sequence[LayerSpec], draft_layers: Sequence[LayerSpec], settings: CacheSettings
+    target_layers: Sequence[LayerSpec],
+    draft_layers: Sequence[LayerSpec],
+    settings: CacheSettings,
+    stage: int | None = None,
 ) -> _Pool:
     runs = paged_layers(target_layers, draft_layers, settings)
     groups = group_layers(runs, hybrid_manager=settings.hybrid_manager)
     widest = max(
-        (group.stage_page_bytes(stage) for group in groups for stage in range(settings.pp)),
+        (
+            group.stage_page_bytes(stage)
+            for group in groups
+            for stage in (range(settings.pp) if stage is None else (stage,))
+        ),
         default=0,
     )
     return _Pool(groups=groups, bytes_per_block=widest)

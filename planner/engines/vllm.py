@@ -1,0 +1,127 @@
+"""The vLLM profile: puts together what the ``vllm_*`` modules compute, one rank at a time.
+
+Decides who owns a line and in which order the lines stand. Source: vLLM 0.33.0 ``v1/worker/gpu_worker.py``
+(what is charged to the budget) and ``v1/worker/gpu/model_runner.py`` (the draft lives on the last stage and is
+split over the target's TP group).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from model_catalog.architecture import Component
+from model_catalog.bounds import ByteRange
+from model_catalog.weights import ResidentGroup
+from planner.devices import Device
+from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Rank, Serving
+from planner.engines.vllm_activation import activation_peak, verification_logits
+from planner.engines.vllm_buffers import persistent_buffers
+from planner.engines.vllm_cache import cache_lines, count_cache_groups, engine_pool
+from planner.engines.vllm_checks import check_context, check_draft, check_parallelism, deal_layers
+from planner.engines.vllm_defaults import engine_defaults
+from planner.engines.vllm_runtime import cuda_graphs, device_context, driver_growth
+from planner.engines.vllm_shape import VLLM_VERSION, shape_of
+from planner.engines.weight_lines import weight_lines
+from planner.memory.breakdown import Group, LineItem, Owner
+from planner.memory.sharding import Placement
+
+#: Draft methods with weights in a repo of their own.
+_OWN_WEIGHTS: Final = frozenset({DraftMethod.DRAFT_MODEL, DraftMethod.EAGLE, DraftMethod.EAGLE3})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmProfile:
+    """vLLM on CUDA devices: V1 engine, V2 model runner."""
+
+    version: str = VLLM_VERSION
+    name: str = "vllm"
+    budget_base: Literal["total", "free"] = "total"
+
+    def check(self, serving: Serving) -> None:
+        """Raise what vLLM itself would refuse: heads that tp does not divide, a context beyond a config."""
+        workload = serving.workload
+        check_parallelism(serving.target, workload.tp, workload.pp)
+        if serving.draft is not None and serving.draft.model is not None:
+            check_parallelism(serving.draft.model, workload.tp, 1)
+        check_draft(serving)
+        check_context(serving)
+
+    def defaults(self, serving: Serving, device: Device) -> EngineDefaults:
+        """Batched tokens, sequences, block size and fraction as ``vllm serve`` would choose them."""
+        return engine_defaults(
+            device, serving.workload, architecture=serving.target.architecture, version=self.version
+        )
+
+    def ranks_per_stage(self, serving: Serving) -> int:
+        """Every stage is split over the TP ranks."""
+        return serving.workload.tp
+
+    def stages(self, serving: Serving) -> tuple[tuple[int, ...], ...]:
+        """Layer positions by pipeline stage, MTP layers aside."""
+        layers = serving.target.architecture.layers
+        positions = [number for number, layer in enumerate(layers) if layer.component is not Component.MTP]
+        return deal_layers(positions, serving.workload.pp)
+
+    def lines(self, serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
+        """Every line of one rank."""
+        defaults = self.defaults(serving, rank.device)
+        shape = replace(shape_of(serving, rank, defaults), version=self.version)
+        return (
+            *_target_weights(serving, rank),
+            *(_draft_weights(serving) if rank.last_stage else ()),
+            *cache_lines(serving, defaults, rank),
+            *device_context(shape),
+            driver_growth(shape),
+            *cuda_graphs(shape),
+            *persistent_buffers(shape, cache_groups=count_cache_groups(serving, defaults)),
+            activation_peak(shape),
+            *verification_logits(shape),
+        )
+
+    def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:
+        """The pool at the low end of ``available``: what the engine is certain to have."""
+        return engine_pool(serving, self.defaults(serving, rank.device), available)
+
+
+def _target_weights(serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
+    placement = Placement(
+        tp=serving.workload.tp,
+        layers=frozenset(rank.layers),
+        holds_embedding=rank.first_stage,
+        holds_head=rank.last_stage,
+        holds_mtp=False,
+        holds_towers=rank.first_stage,
+        expert_parallel=serving.workload.expert_parallel,
+    )
+    return weight_lines(
+        serving.target,
+        serving.target.weights.resident,
+        placement,
+        group=Group.TARGET_WEIGHTS,
+        owner=Owner.TARGET,
+    )
+
+
+def _draft_weights(serving: Serving) -> tuple[LineItem, ...]:
+    """The draft's own checkpoint, or the target's MTP layers; nothing for n-gram."""
+    draft = serving.draft
+    if draft is None:
+        return ()
+    if draft.method is DraftMethod.MTP:
+        model = serving.target
+        groups: tuple[ResidentGroup, ...] = tuple(
+            group for group in model.weights.resident if group.component is Component.MTP
+        )
+    elif draft.method in _OWN_WEIGHTS and draft.model is not None:
+        model, groups = draft.model, draft.model.weights.resident
+    else:
+        return ()
+    placement = Placement(
+        tp=serving.workload.tp,
+        layers=frozenset(range(len(model.architecture.layers))),
+        holds_embedding=True,
+        holds_head=True,
+        holds_mtp=draft.method is DraftMethod.MTP,
+        holds_towers=False,
+        expert_parallel=serving.workload.expert_parallel,
+    )
+    return weight_lines(model, groups, placement, group=Group.DRAFT_WEIGHTS, owner=Owner.DRAFT)
