@@ -148,14 +148,8 @@ def _lay_out(
 ) -> _Pool:
     runs = paged_layers(target_layers, draft_layers, settings)
     groups = group_layers(runs, hybrid_manager=settings.hybrid_manager)
-    widest = max(
-        (
-            group.stage_page_bytes(stage)
-            for group in groups
-            for stage in (range(settings.pp) if stage is None else (stage,))
-        ),
-        default=0,
-    )
+    stages = range(settings.pp) if stage is None else (stage,)
+    widest = max((group.stage_page_bytes(number) for group in groups for number in stages), default=0)
     return _Pool(groups=groups, bytes_per_block=widest)
 
 
