@@ -79,11 +79,14 @@ def default_block_size(device: Device, architecture: ArchitectureSpec) -> int:
     return _BLOCK_TOKENS
 
 
-def capture_sizes(defaults: EngineDefaults, num_speculative_tokens: int, device: Device) -> tuple[int, ...]:
+def capture_sizes(
+    defaults: EngineDefaults, num_speculative_tokens: int, device: Device, *, model_type: str = ""
+) -> tuple[int, ...]:
     """Batch sizes in tokens for which vLLM captures CUDA graphs by default.
 
     1, 2, 4, then steps of 8 below 256 and of 16 above, up to min(2 x seqs x (1 + k), 512, token budget) (1024 on
-    data-centre Blackwell), and every uniform decode batch of n x (1 + k) tokens within.
+    data-centre Blackwell), and every uniform decode batch of n x (1 + k) tokens within. gpt-oss always goes up to
+    1024 tokens (model_executor/models/config.py).
     """
     capability = device.compute_capability
     ceiling = _LARGEST_GRAPH_TOKENS
@@ -92,11 +95,16 @@ def capture_sizes(defaults: EngineDefaults, num_speculative_tokens: int, device:
     query = 1 + num_speculative_tokens
     seqs, tokens = defaults.max_num_seqs, defaults.max_num_batched_tokens
     cap = min(2 * seqs * query, ceiling)
+    if model_type == "gpt_oss":
+        return _sizes_up_to(min(_LARGEST_GRAPH_TOKENS_SM100, tokens), set(), tokens)
     uniform = {seqs} if seqs <= cap else set()
     if query > 1:
         uniform = {count * query for count in _grid(min(seqs, ceiling)) | {min(seqs, ceiling)}}
         uniform = {size for size in uniform if size <= cap}
-    cap = min(cap, tokens)
+    return _sizes_up_to(min(cap, tokens), uniform, tokens)
+
+
+def _sizes_up_to(cap: int, uniform: set[int], tokens: int) -> tuple[int, ...]:
     sizes = _grid(cap) | {size for size in uniform if size <= tokens}
     if tokens <= cap:
         sizes.add(tokens)

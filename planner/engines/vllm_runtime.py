@@ -28,7 +28,7 @@ _DRIVER_GROWTH_TP: Final = ByteRange(low_bytes=160 * MIB, high_bytes=2432 * MIB)
 _GRAPH_LOW_BYTES: Final = 24 * KIB
 _GRAPH_DENSE_HIGH_BYTES: Final = 512 * KIB
 _GRAPH_EXPERTS_HIGH_BYTES: Final = 768 * KIB
-_GRAPH_BASE_HIGH_BYTES: Final = 614 * MIB
+_GRAPH_BASE_HIGH_BYTES: Final = 640 * MIB
 _DRAFT_GRAPH_SETS: Final = 2  # prefill and decode
 # Capture may take more than the estimate that was charged: 0 to 0.46 GiB.
 _GRAPH_EXCESS_HIGH_BYTES: Final = 512 * MIB
@@ -75,7 +75,11 @@ def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
     """
     if shape.enforce_eager:
         return ()
-    sizes = len(capture_sizes(shape.defaults, shape.num_speculative_tokens, shape.device))
+    sizes = len(
+        capture_sizes(
+            shape.defaults, shape.num_speculative_tokens, shape.device, model_type=shape.target.model_type
+        )
+    )
     layers = max(1, len(shape.layers))
     drafting = 0 if shape.method is DraftMethod.DRAFT_MODEL else _DRAFT_GRAPH_SETS * shape.draft_layers
     per_graph = _GRAPH_EXPERTS_HIGH_BYTES if shape.target.experts else _GRAPH_DENSE_HIGH_BYTES
@@ -89,7 +93,7 @@ def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
             "cuda_graphs",
             size,
             source=_MEASURED,
-            formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 0.6 GiB",
+            formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 640 MiB",
             owner=Owner.BOTH if drafting else Owner.TARGET,
         ),
         _line(
