@@ -7,25 +7,23 @@ takes over a figure of its parent. Owns no choice among devices (``device_select
 
 import queue
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import Final
 
 from planner.cuda_total import live_engine_total
 from planner.declared_gpus import gpu_of_device
-from planner.devices import Device, DeviceProcess, DeviceSource
+from planner.devices import Device, DeviceSource
 from planner.errors import DriverHangError, HardwareError, NoDeviceError, NvmlMissingError
-from planner.host_memory import is_wsl, read_host_memory
-from planner.nvml_errors import FUNCTION_NOT_FOUND, LOST_CODES, NOT_FOUND, NOT_SUPPORTED, error_of_code
-from planner.nvml_memory import NO_FIGURES, MemoryFigures, checked_figures, host_figures, shares_host_memory
+from planner.host_memory import is_wsl
+from planner.nvml_errors import FUNCTION_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED, error_of_code
+from planner.nvml_fields import FieldReader, read_memory, read_processes
+from planner.nvml_memory import shares_host_memory
 
 #: Without persistence mode the driver takes a second or two to wake each GPU; one that hangs never answers.
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,95 +38,14 @@ class DeviceReading:
 
 
 def translate_nvml_error(error: Exception, *, subject: str = "NVML") -> HardwareError:
-    """Our error for an ``NVMLError``; raise it ``from`` the original."""
-    return error_of_code(int(getattr(error, "value", -1)), str(error), subject=subject)
-
-
-@dataclass(slots=True, kw_only=True)
-class _FieldReader:
-    """Reads the fields of one subject; keeps a note for each one that failed, and what the failure was."""
-
-    nvml: ModuleType
-    subject: str
-    notes: list[str] = field(default_factory=list)
-    failure: Exception | None = None
-    lost: Exception | None = None
-
-    def read(self, name: str, call: Callable[[], _Value], *, unremarkable: tuple[int, ...] = ()) -> _Value | None:
-        """The field, or None with a note; failures with a code in ``unremarkable`` get no note."""
-        try:
-            return call()
-        except self.nvml.NVMLError as error:
-            self.failure = error
-            if error.value in LOST_CODES:
-                self.lost = error
-            if error.value not in unremarkable:
-                self.notes.append(f"{self.subject}: {name} not readable: {error}")
-        except UnicodeDecodeError:
-            self.notes.append(f"{self.subject}: {name} not readable: not text")
-        return None
-
-
-def _read_figures(nvml: ModuleType, handle: object, reader: _FieldReader) -> MemoryFigures | None:
-    """Memory info v2; where that fails for whatever reason (WSL2 says "unknown error"), v1."""
-    second = _FieldReader(nvml=nvml, subject=reader.subject).read(
-        "memory info v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    )
-    if second is not None:
-        return MemoryFigures(total=second.total, free=second.free, used=second.used, reserved=second.reserved)
-    first = reader.read("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-    if first is None:
-        return None
-    reader.notes.append(f"{reader.subject}: memory info v1 only: it counts what the driver reserves as used")
-    return MemoryFigures(total=first.total, free=first.free, used=None, reserved=None)
-
-
-def _read_memory(
-    nvml: ModuleType, handle: object, reader: _FieldReader, *, may_share: bool
-) -> tuple[MemoryFigures, bool]:
-    """The figures that can be true, and whether they are the host's.
-
-    On a GPU that has no memory of its own only "not supported" and a real answer lead to the host's figures;
-    any other failure stays unknown.
-    """
-    memory = _FieldReader(nvml=nvml, subject=reader.subject)
-    figures = _read_figures(nvml, handle, memory)
-    unsupported = getattr(memory.failure, "value", None) == NOT_SUPPORTED
-    reader.lost = reader.lost or memory.lost
-    if may_share and (figures is not None or unsupported):
-        host = read_host_memory()
-        reader.notes.append(f"{reader.subject}: memory shared with the host; free is the host's MemAvailable")
-        reader.notes += [f"{reader.subject}: {note}" for note in host.notes]
-        return host_figures(host), True
-    checked, doubts = checked_figures(figures or NO_FIGURES, reader.subject)
-    reader.notes += [*memory.notes, *doubts]
-    return checked, False
-
-
-def _read_processes(nvml: ModuleType, handle: object, reader: _FieldReader) -> tuple[DeviceProcess, ...]:
-    """Compute and graphics processes, one entry a pid. A name that may not be read is simply None."""
-    calls = (
-        ("compute processes", nvml.nvmlDeviceGetComputeRunningProcesses),
-        ("graphics processes", nvml.nvmlDeviceGetGraphicsRunningProcesses),
-    )
-    used_by_pid: dict[int, int | None] = {}
-    for name, call in calls:
-        for process in reader.read(name, partial(call, handle)) or ():
-            known, used = used_by_pid.get(process.pid), process.usedGpuMemory
-            used_by_pid[process.pid] = used if known is None else max(known, used or 0)
-    silent = _FieldReader(nvml=nvml, subject=reader.subject)
-    return tuple(
-        DeviceProcess(
-            pid=pid,
-            name=silent.read("process name", partial(nvml.nvmlSystemGetProcessName, pid)) or None,
-            used_bytes=used,
-        )
-        for pid, used in sorted(used_by_pid.items())
-    )
+    """Our error for an ``NVMLError``, with the original as its cause."""
+    ours = error_of_code(int(getattr(error, "value", -1)), str(error), subject=subject)
+    ours.__cause__ = error
+    return ours
 
 
 def _unread_device(
-    reader: _FieldReader,
+    reader: FieldReader,
     index: int,
     what: str,
     *,
@@ -151,15 +68,15 @@ def _unread_device(
 
 
 def _read_one(
-    nvml: ModuleType, handle: object, index: int, reader: _FieldReader, *, mig: bool, wsl: bool
+    nvml: ModuleType, handle: object, index: int, reader: FieldReader, *, mig: bool, wsl: bool
 ) -> Device:
     """One GPU or one MIG instance."""
     name = reader.read("name", lambda: str(nvml.nvmlDeviceGetName(handle)))
     uuid = reader.read("UUID", lambda: str(nvml.nvmlDeviceGetUUID(handle)))
     may_share = not mig and name is not None and shares_host_memory(name)
-    figures, unified = _read_memory(nvml, handle, reader, may_share=may_share)
+    figures, unified = read_memory(nvml, handle, reader, may_share=may_share)
     capability = reader.read("compute capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
-    processes = _read_processes(nvml, handle, reader)
+    processes = read_processes(nvml, handle, reader)
     if reader.lost is not None:
         return _unread_device(
             reader, index, "lost: the driver no longer reaches it", name=name, uuid=uuid, mig=mig
@@ -188,7 +105,7 @@ def _read_one(
 
 
 def _read_instances(
-    nvml: ModuleType, handle: object, index: int, parent: _FieldReader, *, wsl: bool
+    nvml: ModuleType, handle: object, index: int, parent: FieldReader, *, wsl: bool
 ) -> list[Device]:
     """The MIG instances of a GPU in MIG mode; one device that knows nothing where none can be read."""
     count = parent.read("number of MIG instances", lambda: int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)))
@@ -200,7 +117,7 @@ def _read_instances(
             unremarkable=(NOT_FOUND,),
         )
         if instance is not None:
-            reader = _FieldReader(nvml=nvml, subject=f"{parent.subject} MIG {slot}")
+            reader = FieldReader(nvml=nvml, subject=f"{parent.subject} MIG {slot}")
             instances.append(_read_one(nvml, instance, index, reader, mig=True, wsl=wsl))
     if not instances:
         return [_unread_device(parent, index, "in MIG mode, with no instance that can be read", mig=True)]
@@ -209,7 +126,7 @@ def _read_instances(
 
 def _read_gpu(nvml: ModuleType, index: int, *, wsl: bool) -> tuple[list[Device], Exception | None]:
     """The device or the MIG instances of one GPU, and what kept all of it from being read, if something did."""
-    reader = _FieldReader(nvml=nvml, subject=f"GPU {index}")
+    reader = FieldReader(nvml=nvml, subject=f"GPU {index}")
     handle = reader.read("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     if handle is None:
         what = "lost: the driver no longer reaches it" if reader.lost else "not readable"
@@ -224,18 +141,19 @@ def _read_gpu(nvml: ModuleType, index: int, *, wsl: bool) -> tuple[list[Device],
 
 def _read_started(nvml: ModuleType) -> DeviceReading:
     """Everything, from a library that is started."""
-    machine = _FieldReader(nvml=nvml, subject="driver")
+    machine = FieldReader(nvml=nvml, subject="driver")
     driver = machine.read("version", lambda: str(nvml.nvmlSystemGetDriverVersion()))
     version = machine.read("NVML version", lambda: str(nvml.nvmlSystemGetNVMLVersion()))
     cuda = machine.read("CUDA version", lambda: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))
     wsl = is_wsl()
     devices: list[Device] = []
-    failures: list[Exception | None] = []
-    for index in range(int(nvml.nvmlDeviceGetCount())):
+    failures: list[Exception] = []
+    gpu_count = int(nvml.nvmlDeviceGetCount())
+    for index in range(gpu_count):
         found, failure = _read_gpu(nvml, index, wsl=wsl)
         devices += found
-        failures.append(failure)
         if failure is not None:
+            failures.append(failure)
             machine.notes.append(f"GPU {index} could not be read: {failure}")
     if not devices:
         raise NoDeviceError(
@@ -243,8 +161,8 @@ def _read_started(nvml: ModuleType) -> DeviceReading:
             subject="NVML",
             hint="in a container: start it with --gpus all; or plan for a GPU you name: --gpu NAME",
         )
-    if failures[0] is not None and None not in failures:
-        raise translate_nvml_error(failures[0]) from failures[0]
+    if len(failures) == gpu_count:
+        raise translate_nvml_error(failures[0])
     if wsl:
         machine.notes.append("WSL2: NVML's free memory is optimistic here; keep the utilisation at 0.85 or below")
     return DeviceReading(

@@ -24,7 +24,7 @@ FLOORS = (
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
     ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity"),
     (
-        *("planner.nvml", "planner.nvml_errors", "planner.nvml_memory"),
+        *("planner.nvml", "planner.nvml_errors", "planner.nvml_fields", "planner.nvml_memory"),
         *("planner.declared_gpus", "planner.device_selection", "planner.host_memory"),
     ),
     ("planner.report",),

@@ -274,3 +274,11 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(struct device *d, unsigned *count, 
     CHECK_DEVICE(d);
     return list_processes(d, 1, count, out);
 }
+int nvmlDeviceGetComputeRunningProcesses_v2(struct device *d, unsigned *count, struct process_info *out) {
+    CHECK_DEVICE(d);
+    return list_processes(d, 0, count, out);
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v2(struct device *d, unsigned *count, struct process_info *out) {
+    CHECK_DEVICE(d);
+    return list_processes(d, 1, count, out);
+}

@@ -1,0 +1,1 @@
+"""A stand-in NVIDIA library for tests: see ``build`` and ``scenarios``."""
