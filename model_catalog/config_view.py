@@ -127,6 +127,10 @@ class ConfigView:
         """Whether the key holds a string: some keys are a number or a word such as ``auto``."""
         return isinstance(self._raw(key), str)
 
+    def is_list(self, key: str) -> bool:
+        """Whether the key holds a list: some keys are one number or one a layer."""
+        return isinstance(self._raw(key), list | tuple)
+
     def texts(self, key: str) -> tuple[str, ...] | None:
         """A list of strings, or None where absent."""
         items = self._list(key)

@@ -4,8 +4,8 @@ One such layer is a decoder layer with a projection of (previous hidden state, n
 and norms around it. Some checkpoints repeat the embedding table and the head inside the layer; engines share
 them with the target when they are equal, so these carry the roles EMBEDDING and HEAD and can be left out.
 
-Proven by the Hub's parameter counts: DeepSeek V3/R1, GLM-4.5, GLM-4.7-Flash, GLM-5, Qwen3-Next, Qwen3.5, MiMo, EXAONE 4.5
-and Nemotron 3. Others are derived in the same way and say so in an Assumption.
+Proven by the Hub's parameter counts: DeepSeek V3/R1, GLM-4.5, GLM-4.7-Flash, GLM-5, Qwen3-Next, Qwen3.5, MiMo,
+EXAONE 4.5 and Nemotron 3. Others are derived in the same way and say so in an Assumption.
 """
 
 from collections.abc import Mapping

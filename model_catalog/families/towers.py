@@ -1,7 +1,7 @@
 """Which vision or audio tower a configuration describes, as tensor templates; or that its size is not known.
 
 Proven by the Hub's parameter counts or published index files: Gemma 3, Qwen2.5-VL, Qwen3-VL, Qwen3.5, Mistral 3,
-Llama 4, LLaVA 1.5, Kimi K2.5 and K3, GLM-4.1V, InternVL 2, Qwen2-Audio, Gemma 4's vision tower.
+Llama 4, LLaVA 1.5, Kimi K2.5 and K3, GLM-4.1V, InternVL 2, Qwen2-Audio, Gemma 4.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from model_catalog.config_view import ConfigView
-from model_catalog.families import towers_qwen, towers_vit
+from model_catalog.families import towers_gemma4, towers_qwen, towers_vit
 from model_catalog.families.common import Reading
 from model_catalog.families.tower_parts import Templates
 
@@ -30,7 +30,6 @@ _BY_SECTION: Final[Mapping[str, _SimpleTower]] = MappingProxyType(
         "llama4": towers_vit.llama4,
         "kimi_k25": towers_vit.moonvit,
         "kimi_k3": towers_vit.moonvit,
-        "gemma4": towers_vit.gemma4,
     }
 )
 #: Towers whose projector also needs keys beside ``vision_config``.
@@ -63,6 +62,8 @@ def tower_tensors(reading: Reading) -> tuple[Templates, bool]:
     if name == "qwen2_audio" and text_hidden is not None:
         return _audio(top, text_hidden)
     vision = top.section("vision_config")
+    if name == "gemma4" and vision is not None and text_hidden is not None:
+        return towers_gemma4.gemma4(vision, top.section("audio_config"), text_hidden), True
     if vision is None or text_hidden is None or any(top.has(key) for key in _FURTHER_PARTS):
         return (), False
     templates: Templates | None = None

@@ -213,39 +213,3 @@ def internvit(view: ConfigView, top: ConfigView, text_hidden: int) -> Templates 
     projector.linear("1", text_hidden, merged, bias=True)
     projector.linear("3", text_hidden, text_hidden, bias=True)
     return (*parts.templates, *projector.templates)
-
-
-def gemma4(view: ConfigView, text_hidden: int) -> Templates | None:
-    """Gemma 4: four norms a layer, per-head norms, two-axis position tables; clipped linears keep four bounds."""
-    parts = TowerParts(Component.VISION, "model.vision_tower.")
-    hidden, depth = view.integer("hidden_size"), view.integer("num_hidden_layers", maximum=MAX_LAYERS)
-    heads, head_dim = view.integer("num_attention_heads"), view.integer("head_dim")
-    kv_heads, intermediate = view.integer("num_key_value_heads"), view.integer("intermediate_size")
-    patch = view.integer("patch_size")
-    parts.linear("patch_embedder.input_proj", hidden, 3 * patch * patch, bias=False)
-    parts.raw("patch_embedder.position_embedding_table", 2, view.integer("position_embedding_size"), hidden)
-    layer = "encoder.layers.*."
-    for name in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
-        parts.norm(f"{layer}{name}_layernorm", hidden, "rms", count=depth)
-    for name in ("q_norm", "k_norm"):
-        parts.norm(f"{layer}self_attn.{name}", head_dim, "rms", count=depth)
-    matrices = {
-        "self_attn.q_proj": (heads * head_dim, hidden),
-        "self_attn.k_proj": (kv_heads * head_dim, hidden),
-        "self_attn.v_proj": (kv_heads * head_dim, hidden),
-        "self_attn.o_proj": (hidden, heads * head_dim),
-        "mlp.gate_proj": (intermediate, hidden),
-        "mlp.up_proj": (intermediate, hidden),
-        "mlp.down_proj": (hidden, intermediate),
-    }
-    clipped = view.boolean("use_clipped_linears", default=False)
-    for name, (outputs, inputs) in matrices.items():
-        parts.linear(f"{layer}{name}.linear", outputs, inputs, bias=False, count=depth)
-        if clipped:
-            parts.raw(f"{layer}{name}.bounds", 4, count=depth)
-    if view.boolean("standardize", default=False):
-        parts.raw("std_bias", hidden)
-        parts.raw("std_scale", hidden)
-    projector = TowerParts(Component.PROJECTOR, "model.embed_vision.")
-    projector.linear("embedding_projection", text_hidden, hidden, bias=False)
-    return (*parts.templates, *projector.templates)
