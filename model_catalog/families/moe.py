@@ -155,26 +155,19 @@ def glm4_moe(reading: Reading) -> ArchitectureSpec:
         qk_norm="per_head" if text.boolean("use_qk_norm", default=False) else "none",
     )
     shape = read_shape(reading, defaults={"kv_heads": 8, "head_dim": 128})
-    return _dense_first(reading, shape, style, router_bias="gate.e_score_correction_bias")
+    return _dense_first(reading, shape, style)
 
 
 def dots1(reading: Reading) -> ArchitectureSpec:
     """dots.llm1: as GLM 4.5, with norms on queries and keys in any case."""
     bias = reading.text.boolean("attention_bias", default=False)
     style = Style(qkv_bias=bias, output_bias=bias, qk_norm="per_head")
-    return _dense_first(reading, read_shape(reading), style, router_bias="gate.e_score_correction_bias")
+    return _dense_first(reading, read_shape(reading), style)
 
 
-def deepseek_moe(reading: Reading) -> ArchitectureSpec:
-    """DeepSeekMoE 16B: Llama's attention, dense first layers, shared experts."""
-    bias = reading.text.boolean("attention_bias", default=False)
-    return _dense_first(reading, read_shape(reading), Style(qkv_bias=bias, output_bias=bias), router_bias=None)
-
-
-def _dense_first(reading: Reading, shape: Shape, style: Style, *, router_bias: str | None) -> ArchitectureSpec:
+def _dense_first(reading: Reading, shape: Shape, style: Style) -> ArchitectureSpec:
     text = reading.text
     first = text.integer("first_k_dense_replace", default=0, minimum=0)
-    every = text.integer("moe_layer_freq", default=1)
     experts = read_experts(reading, text.integer("moe_intermediate_size"), count=("n_routed_experts",))
     shared = text.optional_integer("n_shared_experts", minimum=0, maximum=MAX_EXPERTS) or 0
     sparse = mixture(
@@ -182,7 +175,7 @@ def _dense_first(reading: Reading, shape: Shape, style: Style, *, router_bias: s
         experts.intermediate,
         experts.experts,
         shared_intermediate=shared * experts.intermediate,
-        router_bias_name=router_bias,
+        router_bias_name="gate.e_score_correction_bias",
     )
     dense = mlp_tensors(shape.hidden, shape.intermediate, style)
     return decoder(
@@ -190,7 +183,7 @@ def _dense_first(reading: Reading, shape: Shape, style: Style, *, router_bias: s
         shape,
         style,
         windows=stated_windows(reading, shape.layers),
-        feed_forward=lambda number: sparse if number >= first and number % every == 0 else dense,
+        feed_forward=lambda number: sparse if number >= first else dense,
         experts=experts,
     )
 
@@ -236,6 +229,5 @@ FAMILIES: Final[Mapping[str, Builder]] = {
     "qwen3_moe": qwen3_moe,
     "glm4_moe": glm4_moe,
     "dots1": dots1,
-    "deepseek": deepseek_moe,
     "ernie4_5_moe": ernie_moe,
 }

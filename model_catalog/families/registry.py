@@ -9,6 +9,12 @@ from typing import Final
 
 #: Module of ``model_catalog.families`` -> the names that its ``FAMILIES`` table holds.
 MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "gemma4": (
+        "gemma4",
+        "gemma4_text",
+        "gemma3n",
+        "gemma3n_text",
+    ),
     "encoder_decoder": (
         "t5",
         "mt5",
@@ -62,7 +68,6 @@ MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "qwen3_moe",
         "glm4_moe",
         "dots1",
-        "deepseek",
         "ernie4_5_moe",
     ),
     "nemotron": (

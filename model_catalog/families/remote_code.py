@@ -106,7 +106,16 @@ _PHI_STYLE: Final = Style(
 def qwen1(reading: Reading) -> ArchitectureSpec:
     """Qwen 1: one matrix with bias for q, k and v; ``intermediate_size`` counts gate and up together."""
     text = reading.text
-    shape = read_shape(reading, keys=ShapeKeys(kv_heads=(), head_dim=("kv_channels",)))
+    keys = ShapeKeys(
+        hidden=("hidden_size", "n_embd"),
+        layers=("num_hidden_layers", "n_layer"),
+        heads=("num_attention_heads", "n_head"),
+        kv_heads=(),
+        head_dim=("kv_channels",),
+        intermediate=("intermediate_size", "ffn_hidden_size"),
+        vocabulary=("vocab_size", "padded_vocab_size"),
+    )
+    shape = read_shape(reading, keys=keys)
     if shape.intermediate % 2:
         raise text.fail("intermediate_size", f"must be even (gate and up together), not {shape.intermediate}")
     bias = not text.boolean("no_bias", default=True)
@@ -175,7 +184,7 @@ def _chatglm1(reading: Reading) -> ArchitectureSpec:
         final_norm="transformer.final_layernorm",
         embedding="transformer.word_embeddings",
     )
-    return decoder(reading, read_shape(reading, keys=keys), style)
+    return decoder(reading, read_shape(reading, keys=keys), style, tied_default=True)
 
 
 FAMILIES: Final[Mapping[str, Builder]] = {
