@@ -55,13 +55,17 @@ _LAYER_RULES: Final = (
     (_BUFFER, Role.BUFFER),
     (r"embed_tokens\.|\.wte\.", Role.EMBEDDING),  # an MTP layer's own table
     (r"shared_head\.head|lm_head|^\.(?:linear|head)\.", Role.HEAD),
+    (r"\.(?:mixer|mamba)\.norm\.", Role.STATE_MIXER),  # gated, split with the heads
     (_NORM, Role.NORM),
     (_POSITION, Role.POSITION),
     (r"shared_expert_gate", Role.ROUTER),
     (r"\.(?:shared_experts?|shared_mlp)\.", Role.SHARED_EXPERT),
     (r"\.experts?[._]|\.switch_mlp\.|block_sparse_moe\.(?:in|out)put_linear|\.moe\.\w*proj", Role.EXPERT),
     (r"\.router[._]|\.gate\.|\.wg\.|e_score_correction|expert_bias|moe_statics", Role.ROUTER),
-    (r"indexer|compressor|q_a_proj|kv_a_proj|qkv_a_proj|\.w(?:q|kv)_a\.|attn\.wkv\.", Role.LATENT),
+    (
+        r"indexer|compressor|latent_proj|routed_expert_\w+_proj|q_a_proj|kv_a_proj|qkv_a_proj|\.w(?:q|kv)_a\.|attn\.wkv\.",
+        Role.LATENT,
+    ),
     (
         r"\.(?:linear_attn|mamba|ssm|conv|short_conv|time_mix|temporal_block|rg_lru)\.|conv_?#d|A_log|dt_bias|"
         r"self_attn\.(?:[bf](?:_[ab])?_proj|g_[ab]_proj)|\.mixer\.(?:in_proj|out_proj|x_proj|dt_proj|D\.)|"
@@ -75,7 +79,7 @@ _LAYER_RULES: Final = (
     (r"\.q_(?:b_)?proj|\.wq(?:_b)?\.|\.q\.|\.query|_?sinks?\.|attn\.g(?:ate)?_proj|kv_b_proj|q_scale", Role.QUERY),
     (r"\.(?:kv?|v)_proj|\.w(?:k|v|kv)\.|\.[kv]\.|\.(?:key|value)s?\.|[kv]_scale", Role.KEY_VALUE),
     (
-        r"\.o_proj|\.wo(?:_[ab])?\.|\.out_proj|attn_out|\.o\.|attention\.dense|(?:attn|attention)\.(?:c_)?proj",
+        r"\.o_proj|\.wo(?:_[ab])?\.|\.out_proj|attn_out|\.o\.|(?:attn|attention)\.dense|(?:attn|attention)\.(?:c_)?proj",
         Role.ATTENTION_OUTPUT,
     ),
     (

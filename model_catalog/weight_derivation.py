@@ -32,7 +32,7 @@ class StorageLayout:
 
     ``router_bias_f32`` and ``state_f32``: small tensors kept in F32 (``e_score_correction_bias`` of DeepSeek and
     GLM; ``A_log``, ``D``, ``dt_bias`` of state mixers). ``mtp``: whether MTP layers are stored, and with their
-    own vocabulary tables. ``buffers``: bytes of masks and frequencies that engines rebuild.
+    own vocabulary tables. ``buffer_bytes``: masks and frequencies that engines rebuild.
     """
 
     dtype: DType | None = None
@@ -42,6 +42,7 @@ class StorageLayout:
     head_stored: bool = False
     mtp: Tables = "as described"
     buffer_bytes: int = 0
+    buffer_elements: int = 0
 
     def describe(self) -> str:
         """How it departs from the defaults, for people; empty where it does not."""
@@ -71,7 +72,7 @@ def derive_groups(
     """What the checkpoint stores, grouped as headers would be. ``dtype`` None means the configuration's."""
     layout = layout if dtype is None else replace(layout, dtype=dtype)
     sums: dict[tuple[Component, int | None, Role, str], list[int]] = {}
-    for component, layer, template, parts in _stored(architecture, quantization, layout):
+    for component, layer, template, parts in stored_templates(architecture, quantization, layout):
         for item in parts:
             total = sums.setdefault((component, layer, template.role, item.dtype), [0, 0, 0])
             total[0] += item.elements
@@ -91,7 +92,11 @@ def derive_groups(
     )
 
 
-def _stored(
+#: Models that store masks have short contexts.
+_LONGEST_MASK: Final = 8192
+
+
+def stored_templates(
     architecture: ArchitectureSpec, quantization: Quantization | None, layout: StorageLayout
 ) -> Iterator[tuple[Component, int | None, TensorTemplate, tuple[StoredPart, ...]]]:
     dtype = layout.dtype or architecture.dtype
@@ -115,7 +120,7 @@ def _stored(
 def _templates(
     architecture: ArchitectureSpec, layout: StorageLayout
 ) -> Iterator[tuple[Component, int | None, TensorTemplate]]:
-    table = _vocabulary_table(architecture)
+    table = vocabulary_table(architecture)
     for component, layer, template in architecture.tensors():
         is_mtp = component is Component.MTP
         if is_mtp and layout.mtp == "none":
@@ -132,7 +137,7 @@ def _templates(
                 yield Component.MTP, number, replace(table, name="shared_head.head.weight", role=Role.HEAD)
 
 
-def _vocabulary_table(architecture: ArchitectureSpec) -> TensorTemplate | None:
+def vocabulary_table(architecture: ArchitectureSpec) -> TensorTemplate | None:
     tables = (
         template
         for component, template in architecture.root_tensors
@@ -174,7 +179,8 @@ def layouts(architecture: ArchitectureSpec, quantization: Quantization | None) -
             state_f32=state,
             head_stored=head,
             mtp=choice,
-            buffer_bytes=buffer,
+            buffer_bytes=buffer[0],
+            buffer_elements=buffer[1],
         )
         for dtype, buffer, state, bias, scale, choice, head in itertools.product(
             (None,) if quantization is not None or architecture.dtype is FLOAT32 else (None, FLOAT32),
@@ -188,19 +194,26 @@ def layouts(architecture: ArchitectureSpec, quantization: Quantization | None) -
     )
 
 
-def _buffer_sizes(architecture: ArchitectureSpec) -> tuple[int, ...]:
-    """Bytes of rebuilt buffers that some checkpoints store.
+def _buffer_sizes(architecture: ArchitectureSpec) -> tuple[tuple[int, int], ...]:
+    """(bytes, elements) of rebuilt buffers that some checkpoints store.
 
-    Rotary: half a head of frequencies a layer, in F32 or two bytes (Llama 2, Kimi K2). Causal masks: one
-    value for each pair of positions a layer (GPT-NeoX, GPT-2), a byte each, or as index files count booleans
-    (transformers' ``dtype_byte_size``: an eighth of a byte), with a two-byte ``masked_bias`` scalar.
+    Rotary frequencies a layer: half a head, or an eighth with ``rotary_pct`` 0.25 (Pythia), in F32 or two
+    bytes (Llama 2). Causal masks (GPT-NeoX, GPT-2): a byte for each pair of positions a layer, or as index
+    files count booleans (transformers' ``dtype_byte_size``: an eighth of a byte), with or without GPT-NeoX's
+    ``masked_bias`` scalar.
     """
-    layers = architecture.decoder_layers
-    frequencies = sum(_rotary_dim(architecture, number) // 2 for number in range(len(layers)))
-    pairs = min(architecture.max_context_tokens or 0, 8192) ** 2 * len(layers)
-    masks = (0, pairs // 8 + 2 * len(layers), pairs + 2 * len(layers), pairs // 8, pairs)
-    rotary = (0, frequencies * 4, frequencies * 2)
-    return tuple(dict.fromkeys(mask + rotary_bytes for mask, rotary_bytes in itertools.product(masks, rotary)))
+    layers = len(architecture.decoder_layers)
+    width = sum(_rotary_dim(architecture, number) for number in range(layers))
+    rotary = [(0, 0)] + [(part * size, part) for part in (width // 2, width // 8) for size in (4, 2)]
+    pairs = min(architecture.max_context_tokens or 0, _LONGEST_MASK) ** 2 * layers
+    masks = [(0, 0), (pairs, pairs), (pairs + 2 * layers, pairs + layers)]
+    masks += [(pairs // 8, pairs), (pairs // 8 + 2 * layers, pairs + layers)]
+    return tuple(
+        dict.fromkeys(
+            (mask[0] + frequencies[0], mask[1] + frequencies[1])
+            for mask, frequencies in itertools.product(masks, rotary)
+        )
+    )
 
 
 def _rotary_dim(architecture: ArchitectureSpec, layer: int) -> int:
@@ -210,72 +223,3 @@ def _rotary_dim(architecture: ArchitectureSpec, layer: int) -> int:
         if isinstance(cache, FullAttention | SlidingWindow):
             return cache.key_dim
     return 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tally:
-    """Bytes under the default layout, and the elements that other layouts store in another type."""
-
-    stored_bytes: int = 0
-    router_bias: int = 0
-    state: int = 0
-    block_scales: int = 0
-    tables: int = 0
-
-
-class LayoutSizes:
-    """Total stored bytes of any layout by arithmetic, without deriving the groups again."""
-
-    def __init__(self, architecture: ArchitectureSpec, quantization: Quantization | None) -> None:
-        self._dtype = architecture.dtype
-        self._scaled = None if quantization is None else quantization.block_scales_as("BF16")
-        table = _vocabulary_table(architecture)
-        self._table = 0 if table is None else plain_parts(table, self._dtype)[0].stored_bytes
-        self._mtp_layers = len(architecture.mtp_layers)
-        self._main, self._mtp = self._count(architecture, quantization)
-
-    def total_bytes(self, layout: StorageLayout) -> int:
-        """Bytes that this layout stores."""
-        tallies = [self._main] if layout.mtp == "none" else [self._main, self._mtp]
-        narrow = self._dtype.bits // 8
-        total = 0
-        for tally in tallies:
-            total += tally.stored_bytes
-            if not layout.router_bias_f32:
-                total -= tally.router_bias * (4 - narrow)
-            if layout.state_f32:
-                total += tally.state * (4 - narrow)
-            if layout.block_scales is not None:
-                total -= tally.block_scales * (4 - {"BF16": 2, "F8_E8M0": 1}[layout.block_scales])
-        if layout.mtp in {"without tables", "with tables"}:
-            total -= self._mtp.tables
-        if layout.mtp == "with tables":
-            total += 2 * self._table * self._mtp_layers
-        total += self._table * layout.head_stored
-        if layout.dtype is FLOAT32:
-            kept = sum(tally.router_bias for tally in tallies) * 4 * layout.router_bias_f32
-            kept += sum(tally.state for tally in tallies) * 4 * layout.state_f32
-            total = (total - kept) * 4 // narrow + kept
-        return total + layout.buffer_bytes
-
-    def _count(self, architecture: ArchitectureSpec, quantization: Quantization | None) -> tuple[_Tally, _Tally]:
-        main, mtp = _Tally(), _Tally()
-        for component, _, template, parts in _stored(architecture, quantization, DEFAULT_LAYOUT):
-            is_mtp = component is Component.MTP
-            stored = sum(item.stored_bytes for item in parts)
-            is_table = is_mtp and template.role in {Role.EMBEDDING, Role.HEAD}
-            before = mtp if is_mtp else main
-            after = _Tally(
-                stored_bytes=before.stored_bytes + stored,
-                router_bias=before.router_bias + template.parameters * is_router_bias(template),
-                state=before.state + template.parameters * is_state_parameter(template),
-                block_scales=before.block_scales + self._block_scales(parts),
-                tables=before.tables + stored * is_table,
-            )
-            main, mtp = (main, after) if is_mtp else (after, mtp)
-        return main, mtp
-
-    def _block_scales(self, parts: tuple[StoredPart, ...]) -> int:
-        if self._scaled is None or len(parts) < 2 or parts[0].dtype != "F8_E4M3" or parts[1].dtype != "F32":
-            return 0
-        return parts[1].elements if parts[1].elements > parts[1].tensors else 0

@@ -6,6 +6,7 @@ The rules of residency, derivation by formula and the choice of files have modul
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, Component, Role
 from model_catalog.bounds import Basis, ByteRange
@@ -16,7 +17,6 @@ from model_catalog.errors import UsageError
 from model_catalog.snapshot import ModelSnapshot, WeightGroup, WeightsKnownFrom
 from model_catalog.weight_derivation import (
     DEFAULT_LAYOUT,
-    LayoutSizes,
     StorageLayout,
     derive_groups,
     layouts,
@@ -27,6 +27,7 @@ from model_catalog.weight_residency import (
     load_dtype,
     resident_groups,
 )
+from model_catalog.weight_totals import LayoutSizes
 
 __all__ = ["ResidentGroup", "WeightTable", "checkpoint_files", "derive_groups", "weigh"]
 
@@ -153,36 +154,58 @@ def _from_config(
     figure = _known_total(snapshot, architecture, quantization)
     candidates = tuple(layouts(architecture, quantization))
     if figure is not None and architecture.tower_parameters_known:
-        total, told_by, slack = figure
         for layout in candidates:
-            if 0 <= total - sizes.total_bytes(layout) <= slack:
-                return _proven(architecture, quantization, target, layout, sizes, total, told_by)
+            if figure.agrees(sizes, layout):
+                return _proven(architecture, quantization, target, layout, sizes, figure)
+        nearest = min(candidates, key=lambda layout: abs(figure.total_bytes - sizes.total_bytes(layout)))
+        if abs(figure.total_bytes - sizes.total_bytes(nearest)) * _NEGLIGIBLE < figure.total_bytes:
+            return _proven(architecture, quantization, target, nearest, sizes, figure)
     return _bounded(architecture, quantization, target, candidates, sizes, figure)
 
 
-Figure = tuple[int, str, int]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Figure:
+    """A published total: in bytes that may exceed the tensors by ``slack_bytes``, or in elements."""
+
+    total_bytes: int
+    told_by: str
+    slack_bytes: int = 0
+    elements: int | None = None
+
+    def agrees(self, sizes: LayoutSizes, layout: StorageLayout) -> bool:
+        if self.elements is not None:
+            return sizes.total_elements(layout) == self.elements
+        return 0 <= self.total_bytes - sizes.total_bytes(layout) <= self.slack_bytes
 
 
 def _known_total(
     snapshot: ModelSnapshot, architecture: ArchitectureSpec, quantization: Quantization | None
-) -> Figure | None:
-    """The best published total: bytes, who says so, and by how much it may exceed the tensors."""
+) -> _Figure | None:
+    """The best published total."""
     if snapshot.index_total_bytes is not None:
-        return snapshot.index_total_bytes, "the index's total", 0
+        return _Figure(total_bytes=snapshot.index_total_bytes, told_by="the index's total")
     if snapshot.published_bytes is not None:
-        return snapshot.published_bytes, "the published bytes", 0
+        return _Figure(total_bytes=snapshot.published_bytes, told_by="the published bytes")
     files = checkpoint_files(snapshot.files, snapshot.config)
     if files and snapshot.weights_from is not WeightsKnownFrom.CONFIG:
-        sizes = [file.size_bytes for file in files]
-        known = [size for size in sizes if size is not None]
-        if len(known) == len(sizes):
-            # A header takes some 120 bytes a tensor; fewer than 1,000 tensors go into a file of some 5 GB.
-            return sum(known), "the sizes of its files", len(files) * 150_000
+        known = [file.size_bytes for file in files if file.size_bytes is not None]
+        if len(known) == len(files):
+            slack = len(files) * _LARGEST_USUAL_HEADER_BYTES
+            return _Figure(total_bytes=sum(known), told_by="the sizes of its files", slack_bytes=slack)
     # The Hub counts packed words of quantised checkpoints as parameters: of no use there.
-    if snapshot.published_parameters is not None and quantization is None:
-        size = snapshot.published_parameters * architecture.dtype.bits // 8
-        return size, "the published parameter count", 0
-    return None
+    elements = snapshot.published_parameters
+    if elements is None or quantization is not None:
+        return None
+    size = elements * architecture.dtype.bits // 8
+    return _Figure(total_bytes=size, told_by="the published parameter count", elements=elements)
+
+
+#: Some 120 bytes a tensor, and about a thousand tensors in a file of 5 GB.
+_LARGEST_USUAL_HEADER_BYTES: Final = 150_000
+
+
+#: A total this many times larger than what is left unexplained (small buffers, a few biases) counts as met.
+_NEGLIGIBLE: Final = 100_000
 
 
 def _proven(
@@ -191,17 +214,20 @@ def _proven(
     target: DType,
     layout: StorageLayout,
     sizes: LayoutSizes,
-    total: int,
-    told_by: str,
+    figure: _Figure,
 ) -> WeightTable:
     groups = derive_groups(architecture, quantization, layout=layout)
     how = layout.describe()
-    agreement = "equal to" if sizes.total_bytes(layout) == total else "in agreement with"
+    size = sizes.total_bytes(layout)
+    apart = abs(figure.total_bytes - size)
+    agreement = f"within {apart:,} B of"
+    if figure.agrees(sizes, layout):
+        agreement, apart = ("in agreement with" if figure.slack_bytes else "equal to"), 0
     return WeightTable(
-        stored=ByteRange.point(sizes.total_bytes(layout)),
+        stored=ByteRange(low_bytes=size - apart, high_bytes=size + apart),
         parameters=architecture.parameters(),
         basis=Basis.DERIVED,
-        source=f"config.json, {agreement} {told_by}" + (f" with {how}" if how else ""),
+        source=f"config.json, {agreement} {figure.told_by}" + (f" with {how}" if how else ""),
         resident=resident_groups(groups, architecture, dtype=target, quantized=quantization is not None),
     )
 
@@ -212,11 +238,13 @@ def _bounded(
     target: DType,
     candidates: tuple[StorageLayout, ...],
     sizes: LayoutSizes,
-    figure: Figure | None,
+    figure: _Figure | None,
 ) -> WeightTable:
     """Nothing proves the formula: bounds that span the likely layouts, and the published figure."""
     likely = [
-        sizes.total_bytes(layout) for layout in candidates if layout.dtype is None and not layout.buffer_bytes
+        sizes.total_bytes(layout)
+        for layout in candidates
+        if layout.dtype is None and not layout.buffer_bytes and layout.mtp != "with tables"
     ]
     default = sizes.total_bytes(DEFAULT_LAYOUT)
     groups = derive_groups(architecture, quantization)
@@ -234,7 +262,7 @@ def _bounded(
             notes=() if known else (missing,),
             complete=known,
         )
-    total, told_by, _ = figure
+    total, told_by = figure.total_bytes, figure.told_by
     resident = _stretched(resident, default=default, likely=likely, total=total, tower=not known)
     if known:
         note = f"no known way to store this model gives {told_by} ({total:,} B); the formula gives {default:,} B"
