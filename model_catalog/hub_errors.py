@@ -40,6 +40,10 @@ _SERVER_HINT: Final = "try again in a minute; HF_ENDPOINT, if set, must name a H
 _NAME_HINT: Final = "check the spelling of org/name on the Hub; `specplan models` lists the built-in names"
 
 
+class BodyBreaksOffError(Exception):
+    """A body that ended before the length announced for it; raised from the HTTP library's own error."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubCall:
     """What was asked when the error came: the words for its message."""
@@ -90,11 +94,6 @@ def may_pass(error: BaseException) -> bool:
         return False
     status = _status(error)
     return bool(names & _PASSING) if status is None else status in _PASSING_STATUSES
-
-
-def breaks_off(error: BaseException | None) -> bool:
-    """Whether a body ended before the length that was announced for it."""
-    return error is not None and any(foreign.__name__ == "ProtocolError" for foreign in type(error).__mro__)
 
 
 def asked_to_wait(error: BaseException) -> int | None:
@@ -153,6 +152,12 @@ def _rate_limited(error: BaseException, call: HubCall) -> SpecplanError:
     hint += "" if call.token else "; logging in with `hf auth login` raises the limit"
     message = f"the Hub refuses more requests for now (429) for {{what}}{when}"
     return _says(HubRateLimitedError, message, f"{hint}; --offline uses what is on disk")(error, call)
+
+
+def _broken_body(error: BaseException, call: HubCall) -> SpecplanError:
+    kind = WeightsError if (call.file or "").endswith(".safetensors") else HubServerError
+    hint = "try again; if it stays so, a proxy or mirror on the way damages it"
+    return _says(kind, "{what}: its body breaks off before the length that was announced", hint)(error, call)
 
 
 def _missing(error: BaseException, call: HubCall) -> SpecplanError:
@@ -263,6 +268,8 @@ _JUDGES: Final[Mapping[str, _Judge]] = {
     "StreamError": _ODD_ANSWER,
     "CookieConflict": _ODD_ANSWER,
     "RequestError": _UNREACHABLE,
+    # ours
+    "BodyBreaksOffError": _broken_body,
     # the standard library's, which the client lets through
     "TimeoutError": _TOO_SLOW,
     "ConnectionError": _UNREACHABLE,
