@@ -34,7 +34,7 @@ def read_architecture(config: Mapping[str, Any], *, subject: str) -> Architectur
     spec = builder(reading) if builder is not None else _as_llama(reading, text_values)
     spec = _with_mtp_layers(spec, reading)
     spec = _with_towers(spec, reading)
-    refuse_unread_keys(reading.text, text_values)
+    refuse_unread_keys(reading.text, text_values, spec)
     return replace(spec, assumptions=tuple(reading.assumptions))
 
 
@@ -97,7 +97,7 @@ def _as_llama(reading: Reading, text_values: Mapping[str, Any]) -> ArchitectureS
         )
     families: Mapping[str, Builder] = _family_module("dense").FAMILIES
     spec = families["llama"](reading)
-    refuse_unread_keys(text, text_values)
+    refuse_unread_keys(text, text_values, spec)
     refuse_unlike_llama(text, text_values)
     reading.assume(
         "model_type", "llama-like", f"{ascii(names[-1])[:80]} is not known; its keys are those of Llama"

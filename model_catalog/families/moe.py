@@ -10,7 +10,7 @@ from model_catalog.architecture import ArchitectureSpec
 from model_catalog.families.blocks import mixture
 from model_catalog.families.common import Builder, Reading
 from model_catalog.families.decoder import Experts, Style, decoder, mlp_tensors
-from model_catalog.families.layer_pattern import stated_windows
+from model_catalog.families.layer_pattern import Windows, stated_windows
 from model_catalog.families.shape import MAX_EXPERTS, Shape, read_shape, unsupported
 from model_catalog.families.windows import all_layers, qwen_windows
 
@@ -82,7 +82,7 @@ def _every_layer(
     shape: Shape,
     style: Style,
     *,
-    windows: tuple[int | None, ...],
+    windows: Windows,
     router_bias: str | None = None,
 ) -> ArchitectureSpec:
     experts = read_experts(reading, shape.intermediate)
@@ -108,22 +108,25 @@ def olmoe(reading: Reading) -> ArchitectureSpec:
 
 
 def qwen2_moe(reading: Reading) -> ArchitectureSpec:
-    """Qwen 1.5 and 2 MoE: bias on q, k and v, a gated shared expert."""
+    """Qwen 1.5 and 2 MoE: bias on q, k and v, a gated shared expert; early layers may slide in turn."""
     text = reading.text
     shape = read_shape(reading, defaults={"kv_heads": 16})
     shared = text.integer("shared_expert_intermediate_size", minimum=0)
     style = Style(qkv_bias=text.boolean("qkv_bias", default=True))
-    return _qwen_moe(reading, shape, style, shared=shared)
+    windows = qwen_windows(reading, shape.layers, lambda number, first: number % 2 == 0 and number < first)
+    return _qwen_moe(reading, shape, style, windows=windows, shared=shared)
 
 
 def qwen3_moe(reading: Reading) -> ArchitectureSpec:
     """Qwen 3 MoE: norms on queries and keys, no shared expert."""
     bias = reading.text.boolean("attention_bias", default=False)
     shape = read_shape(reading, defaults={"kv_heads": 4, "head_dim": 128})
-    return _qwen_moe(reading, shape, Style(qkv_bias=bias, output_bias=bias, qk_norm="per_head"), shared=0)
+    style = Style(qkv_bias=bias, output_bias=bias, qk_norm="per_head")
+    windows = qwen_windows(reading, shape.layers, lambda *_: True)
+    return _qwen_moe(reading, shape, style, windows=windows, shared=0)
 
 
-def _qwen_moe(reading: Reading, shape: Shape, style: Style, *, shared: int) -> ArchitectureSpec:
+def _qwen_moe(reading: Reading, shape: Shape, style: Style, *, windows: Windows, shared: int) -> ArchitectureSpec:
     text = reading.text
     dense_only = set(text.integers("mlp_only_layers") or ())
     step = text.integer("decoder_sparse_step", default=1)
@@ -141,7 +144,7 @@ def _qwen_moe(reading: Reading, shape: Shape, style: Style, *, shared: int) -> A
         reading,
         shape,
         style,
-        windows=qwen_windows(reading, shape.layers),
+        windows=windows,
         feed_forward=lambda number: dense if number in dense_only or (number + 1) % step else sparse,
         experts=experts,
     )

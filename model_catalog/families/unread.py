@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from model_catalog.architecture import ArchitectureSpec
 from model_catalog.config_view import ConfigView
 from model_catalog.families.shape import unsupported
 
@@ -40,13 +41,20 @@ _UNLIKE_LLAMA: Final = re.compile(
 )
 
 
-def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any]) -> None:
+def refuse_unread_keys(view: ConfigView, values: Mapping[str, Any], spec: ArchitectureSpec) -> None:
     """Refuse a configuration with a memory-relevant key that nothing has read.
+
+    A key that only restates what ``spec`` holds anyway (KV heads, the head dimension) is harmless.
 
     Raises:
         UnsupportedConfigError: names the first such key and its value.
     """
+    restated = {"num_key_value_heads": spec.kv_heads}
+    if spec.attention_heads and spec.hidden_size % spec.attention_heads == 0:
+        restated["head_dim"] = spec.hidden_size // spec.attention_heads
     for key in _stated(view, values):
+        if key in restated and values[key] == restated[key]:
+            continue
         if _MEMORY_RELEVANT.fullmatch(key) and not _HARMLESS.fullmatch(key):
             raise unsupported(view, key, f"changes memory in a way not known here: {_shown(values[key])}")
 
@@ -63,12 +71,9 @@ def refuse_unlike_llama(view: ConfigView, values: Mapping[str, Any]) -> None:
 
 
 def _stated(view: ConfigView, values: Mapping[str, Any]) -> list[str]:
-    windows_off = values.get("use_sliding_window") is False
-    return [
-        key
-        for key in view.unread_keys()
-        if values[key] and not (windows_off and key in {"sliding_window", "max_window_layers"})
-    ]
+    windows_off = values.get("use_sliding_window") is False or not values.get("sliding_window")
+    window_keys = {"sliding_window", "max_window_layers", "use_sliding_window"}
+    return [key for key in view.unread_keys() if values[key] and not (windows_off and key in window_keys)]
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@ Which layers slide follows each family's ``configuration_*.py`` in Hugging Face 
 where the config has it, else the family's pattern. Tensors follow ``modeling_*.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec
@@ -92,17 +92,24 @@ def ministral3(reading: Reading) -> ArchitectureSpec:
     return decoder(reading, shape, windows=all_layers(reading, shape.layers))
 
 
-def qwen_windows(reading: Reading, layers: int) -> Windows:
-    """Qwen 2 and 3: no window unless ``use_sliding_window``; then layers from ``max_window_layers`` on slide."""
+def from_layer(number: int, first: int) -> bool:
+    """Qwen 2 and 3: the layers from ``max_window_layers`` on slide."""
+    return number >= first
+
+
+def qwen_windows(reading: Reading, layers: int, slides: Callable[[int, int], bool] = from_layer) -> Windows:
+    """No window unless ``use_sliding_window``; then layers where ``slides(layer, max_window_layers)``.
+
+    ``layer_types`` goes before ``slides``, as in the config classes.
+    """
     text = reading.text
-    first = text.optional_integer("max_window_layers", minimum=0)
+    first = text.integer("max_window_layers", default=28, minimum=0)
     window = window_size(reading)
     if not text.boolean("use_sliding_window", default=False):
         window = None
     kinds = layer_types(reading, layers)
     if kinds is None:
-        first = 28 if first is None else first
-        kinds = tuple(SLIDING if number >= first else FULL for number in range(layers))
+        kinds = tuple(SLIDING if slides(number, first) else FULL for number in range(layers))
     return windows_of(kinds, window)
 
 
