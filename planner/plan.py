@@ -116,7 +116,7 @@ def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile
         possible_window=possible,
         cache=_pool(serving, engine, plans),
         draft_budget=_draft_budget(serving, plans),
-        verdict=_overall(plans, binding, window, possible),
+        verdict=_overall(serving, plans, binding, window, possible),
     )
 
 
@@ -227,13 +227,25 @@ def _draft_budget(serving: Serving, plans: Sequence[RankPlan]) -> DraftBudget | 
     )
 
 
-def _overall(plans: Sequence[RankPlan], binding: int, window: Window | None, possible: Window | None) -> Verdict:
+def _overall(
+    serving: Serving, plans: Sequence[RankPlan], binding: int, window: Window | None, possible: Window | None
+) -> Verdict:
     answer = worst([plan.verdict.answer for plan in plans])
     bound = plans[binding]
     reasons: list[Reason] = []
     if answer is Answer.UNKNOWN:
         notes = "; ".join(bound.rank.device.notes) or "no reading"
         reasons.append(Reason(code="reading_missing", text=f"{bound.rank.device.name}: {notes}"))
+    models = [serving.target, *([serving.draft.model] if serving.draft and serving.draft.model else [])]
+    partial = [model for model in models if not model.weights.complete]
+    if partial and answer is not Answer.DOES_NOT_FIT:
+        # A part of unknown size makes every line a lower bound: enough for a "no", never for a "yes".
+        answer = Answer.UNKNOWN
+    for model in partial:
+        text = (
+            f"{model.snapshot.repo_id}: a part of its weights has no known size, so these lines are a lower bound"
+        )
+        reasons.append(Reason(code="weights_incomplete", text=text))
     if window is not None and possible is not None and window.empty:
         if possible.empty:
             text = (
@@ -249,7 +261,7 @@ def _overall(plans: Sequence[RankPlan], binding: int, window: Window | None, pos
             reasons.append(Reason(code="utilization_window_uncertain", text=text))
     return Verdict(
         answer=answer,
-        headroom_bytes=bound.verdict.headroom_bytes,
+        headroom_bytes=None if answer is Answer.UNKNOWN else bound.verdict.headroom_bytes,
         binding=(
             f"{bound.verdict.constraint} on rank {bound.rank.index}; largest line: {bound.verdict.largest_line}"
         ),

@@ -23,7 +23,6 @@ from planner.engines.base import Serving
 from planner.engines.registry import engine_profile
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
-from planner.verdict import Reason
 
 NO_SEARCH_NOTE = "only the target is planned: drafts are not searched for in this version; name one with --draft"
 
@@ -69,7 +68,7 @@ def fit(target_name: str, options: PlanOptions, output: Output) -> int:
     facts = target_facts(target, workload)
     exit_code = EXIT_OF_ANSWER[findings.answer]
     if not options.drafts:
-        output.note(NO_SEARCH_NOTE)
+        output.note("no_draft_search", NO_SEARCH_NOTE)
     _print(findings, facts, options, output)
     if output.json_target is not None:
         _write(findings, facts, target_name, options, output, exit_code)
@@ -77,12 +76,12 @@ def fit(target_name: str, options: PlanOptions, output: Output) -> int:
 
 
 def _print(findings: Findings, facts: TargetFacts, options: PlanOptions, output: Output) -> None:
-    from planner.report.text import fit_text, verdict_lines  # noqa: PLC0415 - the table library is not needed for JSON
+    from planner.report.text import answer_line, fit_text  # noqa: PLC0415 - the table library is not needed for JSON
 
     if not output.wants_words:
         return
     if output.quiet:
-        output.answer("\n".join(verdict_lines(findings)[:1]))
+        output.answer(answer_line(findings))
         return
     output.answer(fit_text(findings, facts, verbose=options.verbose))
     if options.explain:
@@ -132,6 +131,5 @@ def _write(
         kv_cache_memory_bytes=work.kv_cache_memory_bytes,
         offline=options.offline,
     )
-    warnings = () if options.drafts else (Reason(code="no_draft_search", text=NO_SEARCH_NOTE),)
-    report = build_report(findings, facts, request, exit_code=exit_code, warnings=warnings)
+    report = build_report(findings, facts, request, exit_code=exit_code, warnings=output.remarks)
     output.document(report_mapping(report))

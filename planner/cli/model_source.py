@@ -32,7 +32,10 @@ def load_model(
     """
     snapshot = find_snapshot(name, offline=offline, output=output)
     require_model(snapshot, draft_heads=as_draft)
-    return describe(snapshot, dtype=dtype, on_the_fly=on_the_fly)
+    model = describe(snapshot, dtype=dtype, on_the_fly=on_the_fly)
+    for note in dict.fromkeys((*snapshot.notes, *model.weights.notes)):
+        output.note("model", f"{snapshot.repo_id}: {note}")
+    return model
 
 
 def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
@@ -48,8 +51,6 @@ def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
         snapshot = _offline(ref, output)
     else:
         snapshot = _online(ref, output)
-    for note in snapshot.notes:
-        output.note(f"{snapshot.repo_id}: {note}")
     return snapshot
 
 
@@ -63,7 +64,7 @@ def _online(ref: RepoRef, output: Output) -> ModelSnapshot:
         row = _catalogue_row(ref)
         if row is None:
             raise
-        output.warn(f"{ref}: {error.message}; using the built-in catalogue's entry")
+        output.warn("catalogue_used", f"{ref}: {error.message}; using the built-in catalogue's entry")
         return row
     except (ModelGatedError, ModelNotFoundError) as error:
         if _catalogue_row(ref) is not None:
@@ -85,7 +86,10 @@ def _offline(ref: RepoRef, output: Output) -> ModelSnapshot:
     except NetworkError:
         if row is None:
             raise
-        output.note(f"{ref}: the Hub's cache on disk holds no usable copy; using the built-in catalogue's entry")
+        output.note(
+            "catalogue_used",
+            f"{ref}: the Hub's cache on disk holds no usable copy; using the built-in catalogue's entry",
+        )
         return row
 
 

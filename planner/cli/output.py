@@ -5,12 +5,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 from model_catalog.errors import UsageError
 from planner.report.plain import redact, safe_block
+from planner.verdict import Reason
 
 STDOUT: Final = "-"
 ColorChoice = Literal["auto", "always", "never"]
@@ -29,6 +30,7 @@ class Output:
     quiet: bool = False
     progress: bool = True
     color: ColorChoice = "auto"
+    remarks: list[Reason] = field(default_factory=list)  #: every note and warning, for the document
 
     @property
     def wants_words(self) -> bool:
@@ -40,13 +42,15 @@ class Output:
         if self.wants_words:
             _write(sys.stdout, text, color=self._colored(sys.stdout))
 
-    def note(self, text: str) -> None:
-        """Say something beside the answer."""
+    def note(self, code: str, text: str) -> None:
+        """Say something beside the answer; ``code`` is for scripts."""
+        self.remarks.append(Reason(code=code, text=text))
         if not self.quiet:
             _write(sys.stderr, f"note: {text}")
 
-    def warn(self, text: str) -> None:
+    def warn(self, code: str, text: str) -> None:
         """Say something that changes how far the answer can be trusted."""
+        self.remarks.append(Reason(code=code, text=text))
         _write(sys.stderr, f"warning: {text}")
 
     def advance(self, text: str) -> None:

@@ -36,7 +36,10 @@ def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
         return _live(options.devices, output)
     except HardwareError as error:
         if options.devices is None and options.fallback_gpu is not None:
-            output.note(f"no live device ({error.message}); planning for --fallback-gpu {options.fallback_gpu}")
+            output.note(
+                "no_live_device",
+                f"no live device ({error.message}); planning for --fallback-gpu {options.fallback_gpu}",
+            )
             return _declared(options.fallback_gpu, options)
         if options.devices is None and "--gpu" not in error.hint:
             error.hint = f"{error.hint}; or name a GPU to plan for: --gpu h100-80gb"
@@ -75,9 +78,11 @@ def _live(choice: str | None, output: Output) -> tuple[Device, ...]:
 
     reading = read_devices()
     for note in reading.notes:
-        output.note(note)
+        output.note("driver", note)
     chosen = select_devices(reading.devices, choice=choice, environ=os.environ)
     if choice is None and chosen[0].mig and len(chosen) > 1:
-        output.note(f"planning for the first of {len(chosen)} MIG instances: a process sees one only")
+        output.note(
+            "first_mig_instance", f"planning for the first of {len(chosen)} MIG instances: a process sees one only"
+        )
         return chosen[:1]
     return chosen

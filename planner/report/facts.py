@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from model_catalog.architecture import Assumption
 from model_catalog.bounds import ByteRange
+from model_catalog.checkpoint_files import checkpoint_files
 from model_catalog.dtypes import find_dtype
 from model_catalog.model import Model
 from model_catalog.snapshot import ModelSnapshot, SnapshotSource
@@ -23,8 +24,8 @@ class TargetFacts:
     source: SnapshotSource
     architecture: str
     parameters: int | None
-    stored_bytes: int | None
-    resident: ByteRange | None
+    stored: ByteRange
+    resident: ByteRange
     download_bytes: int | None
     kv_per_token: ByteRange
     state_per_sequence: ByteRange
@@ -47,9 +48,9 @@ def target_facts(model: Model, workload: Workload) -> TargetFacts:
         revision=snapshot.commit or snapshot.revision,
         source=snapshot.source,
         architecture=architecture.name,
-        parameters=snapshot.published_parameters or architecture.parameters(),
-        stored_bytes=stored_bytes(snapshot),
-        resident=_resident(model),
+        parameters=model.weights.parameters,
+        stored=model.weights.stored,
+        resident=model.weights.resident_bytes(),
         download_bytes=download_bytes(snapshot),
         kv_per_token=cache_bytes_per_token(layers, model_dtype=dtype, kv_dtype=cached),
         state_per_sequence=state_bytes_per_sequence(layers, model_dtype=dtype),
@@ -65,26 +66,16 @@ def target_facts(model: Model, workload: Workload) -> TargetFacts:
 
 
 def stored_bytes(snapshot: ModelSnapshot) -> int | None:
-    """Bytes of all stored tensors, the best known: headers, the index's total, a published figure."""
+    """Bytes of all stored tensors as far as the snapshot says so itself, without reading its configuration."""
     if snapshot.weight_groups:
         return sum(group.stored_bytes for group in snapshot.weight_groups)
     return snapshot.index_total_bytes or snapshot.published_bytes
 
 
 def download_bytes(snapshot: ModelSnapshot) -> int | None:
-    """Bytes of the safetensors files of a repo that is not a local folder; None where a size is not known."""
+    """Bytes of the files that an engine loads from the Hub; None where a size is not known, or all is local."""
     if snapshot.source is SnapshotSource.LOCAL:
         return None
-    sizes = [file.size_bytes for file in snapshot.files if file.path.endswith(".safetensors")]
+    sizes = [file.size_bytes for file in checkpoint_files(snapshot.files, snapshot.config)]
     known = [size for size in sizes if size is not None]
     return sum(known) if known and len(known) == len(sizes) else None
-
-
-def _resident(model: Model) -> ByteRange | None:
-    groups = model.weights.groups
-    if not groups:
-        return None
-    total = ByteRange.point(0)
-    for group in groups:
-        total += ByteRange(low_bytes=group.low_bytes, high_bytes=group.high_bytes)
-    return total

@@ -6,6 +6,7 @@ Pure. Does not print, and does not decide what a plan holds.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from model_catalog.units import ceil_share
 from planner.capacity import max_batch, max_context_tokens, with_workload
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile, Serving
@@ -28,10 +29,10 @@ class SetUp:
     """One plan with the answers to "how far could it go" and "what would help"."""
 
     plan: Plan
-    max_context_tokens: int | None
-    max_batch: int | None
-    sequence_saving: SequenceSaving | None
-    remedies: tuple[Remedy, ...]
+    max_context_tokens: int | None = None
+    max_batch: int | None = None
+    sequence_saving: SequenceSaving | None = None
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,24 +97,31 @@ def find(
         UsageError, ParallelismError: what the engine would refuse.
     """
     judged = tuple(_judge_draft(alone, draft, devices, engine, remedies=remedies) for draft in drafts)
-    return Findings(
-        devices=tuple(devices),
-        alone=set_up(alone, devices, engine, remedies=remedies and not drafts),
-        drafts=judged,
-    )
+    if any(draft.accepted for draft in judged):
+        bare = SetUp(plan=make_plan(alone, devices, engine))  # nobody asks how far the target alone could go
+    else:
+        bare = set_up(alone, devices, engine, remedies=remedies and not drafts)
+    return Findings(devices=tuple(devices), alone=bare, drafts=judged)
 
 
 def set_up(serving: Serving, devices: Sequence[Device], engine: EngineProfile, *, remedies: bool) -> SetUp:
-    """Plan one set-up and ask the inverse questions; remedies only where it does not fit for certain."""
+    """Plan one set-up and ask the inverse questions; remedies only where it does not fit for certain.
+
+    Raises:
+        UsageError, ParallelismError: what the engine would refuse.
+    """
     plan = make_plan(serving, devices, engine)
     known = plan.verdict.answer is not Answer.UNKNOWN
-    wanting = plan.verdict.answer in {Answer.DOES_NOT_FIT, Answer.TIGHT}
+    too_large = plan.draft_budget is not None and plan.draft_budget.within is False
+    wanting = plan.verdict.answer in {Answer.DOES_NOT_FIT, Answer.TIGHT} or (known and too_large)
+    context = max_context_tokens(serving, devices, engine) if known else None
+    batch = max_batch(serving, devices, engine) if known else None
     return SetUp(
         plan=plan,
-        max_context_tokens=max_context_tokens(serving, devices, engine) if known else None,
-        max_batch=max_batch(serving, devices, engine) if known else None,
+        max_context_tokens=context,
+        max_batch=batch,
         sequence_saving=_sequence_saving(plan, devices),
-        remedies=find_remedies(serving, devices, engine) if remedies and wanting else (),
+        remedies=find_remedies(serving, devices, engine, context, batch) if remedies and wanting else (),
     )
 
 
@@ -134,7 +142,7 @@ def _rejections(plan: Plan) -> tuple[Reason, ...]:
         reasons.append(Reason(code="reading_missing", text="a reading of the device is missing"))
     budget = plan.draft_budget
     if budget is not None and budget.within is False and budget.share is not None:
-        text = f"the draft takes {budget.share:.1%} of the device, more than {budget.limit_share:.1%}"
+        text = f"the draft takes {ceil_share(budget.share):.1%} of the device, more than {budget.limit_share:.1%}"
         reasons.append(Reason(code="over_draft_budget", text=text))
     return tuple(reasons)
 

@@ -1,4 +1,7 @@
-"""What to change so that it fits: each remedy is re-planned, and named only if that plan fits for certain."""
+"""What to change so that it fits: each remedy is re-planned, and named only if that plan fits for certain.
+
+A draft must also keep within its share of the device.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +13,7 @@ from planner.capacity import max_batch, max_context_tokens, with_workload
 from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
 from planner.plan import make_plan
+from planner.report.words import count
 from planner.verdict import Answer
 from planner.workload import Workload
 
@@ -34,10 +38,19 @@ class Remedy:
         return f"{self.option} {self.value}".strip()
 
 
-def find_remedies(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> tuple[Remedy, ...]:
-    """Single changes that make this set-up fit for certain; where none does, pairs of changes."""
+def find_remedies(
+    serving: Serving,
+    devices: Sequence[Device],
+    engine: EngineProfile,
+    most_context: int | None,
+    most_batch: int | None,
+) -> tuple[Remedy, ...]:
+    """Single changes that make this set-up fit for certain; where none does, a pair of changes.
+
+    ``most_context`` and ``most_batch`` are the inverse answers for this set-up.
+    """
     finder = _Finder(serving, tuple(devices), engine)
-    return tuple(finder.single()) or tuple(finder.combined())
+    return tuple(finder.single(most_context, most_batch)) or tuple(finder.combined())
 
 
 class _Finder:
@@ -49,10 +62,10 @@ class _Finder:
         self._engine = engine
         self._workload = serving.workload
 
-    def single(self) -> Iterator[Remedy]:
+    def single(self, most_context: int | None, most_batch: int | None) -> Iterator[Remedy]:
         """Changes that help alone, the cheapest for the user first."""
         yield from self._settings()
-        yield from self._less()
+        yield from self._less(most_context, most_batch)
         yield from self._lighter_weights()
         yield from self._without_draft()
         yield from self._more_devices()
@@ -62,7 +75,9 @@ class _Finder:
         for change, remedy in self._knobs():
             lighter = with_workload(self._serving, change)
             other = _Finder(lighter, self._devices, self._engine)
-            for second in (*other._less(), *other._more_devices()):
+            context = max_context_tokens(lighter, self._devices, self._engine)
+            batch = max_batch(lighter, self._devices, self._engine)
+            for second in (*other._less(context, batch), *other._more_devices()):
                 yield Remedy(
                     option=f"{remedy.typed} {second.option}",
                     value=second.value,
@@ -104,7 +119,7 @@ class _Finder:
                 Remedy(
                     option="--max-num-seqs",
                     value=str(work.batch),
-                    text=f"hold {work.batch:,} sequence slots instead of {defaults.max_num_seqs:,}",
+                    text=f"keep {count(work.batch, 'sequence slot')} instead of {defaults.max_num_seqs:,}",
                 ),
             )
         if defaults.max_num_batched_tokens > _FEWER_BATCHED_TOKENS:
@@ -122,17 +137,19 @@ class _Finder:
                 Remedy(option="--enforce-eager", value="", text="run without CUDA graphs (slower)"),
             )
 
-    def _less(self) -> Iterator[Remedy]:
-        context = max_context_tokens(self._serving, self._devices, self._engine)
-        if context is not None and LEAST_USEFUL_CONTEXT <= context < self._workload.context_tokens:
-            rounded = context - context % LEAST_USEFUL_CONTEXT
+    def _less(self, most_context: int | None, most_batch: int | None) -> Iterator[Remedy]:
+        if most_context is not None and LEAST_USEFUL_CONTEXT <= most_context < self._workload.context_tokens:
+            rounded = most_context - most_context % LEAST_USEFUL_CONTEXT
             if self._fits(replace(self._workload, context_tokens=rounded)):
                 yield Remedy(
                     option="--context", value=str(rounded), text=f"plan for {rounded:,} tokens a sequence"
                 )
-        batch = max_batch(self._serving, self._devices, self._engine)
-        if batch is not None and batch < self._workload.batch:
-            yield Remedy(option="--batch", value=str(batch), text=f"hold at most {batch:,} full sequences at once")
+        if most_batch is not None and most_batch < self._workload.batch:
+            yield Remedy(
+                option="--batch",
+                value=str(most_batch),
+                text=f"hold at most {count(most_batch, 'full sequence')} at once",
+            )
 
     def _lighter_weights(self) -> Iterator[Remedy]:
         """Weights quantised to fp8 while loading, where the checkpoint is not quantised already."""
@@ -162,11 +179,11 @@ class _Finder:
         for tp in _TP_DEGREES:
             if tp <= self._workload.tp:
                 continue
-            count = tp * self._workload.pp
+            devices_needed = tp * self._workload.pp
             wider = replace(self._workload, tp=tp)
-            devices = (self._devices[0],) * count
+            devices = (self._devices[0],) * devices_needed
             if _fits(with_workload(self._serving, wider), devices, self._engine):
-                yield Remedy(option="--tp", value=str(tp), text=f"spread it over {count} such devices")
+                yield Remedy(option="--tp", value=str(tp), text=f"spread it over {devices_needed} such devices")
                 return
 
     def _fits(self, workload: Workload) -> bool:
@@ -175,6 +192,8 @@ class _Finder:
 
 def _fits(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> bool:
     try:
-        return make_plan(serving, devices, engine).verdict.answer is Answer.FITS
+        plan = make_plan(serving, devices, engine)
     except SpecplanError:
         return False
+    too_large = plan.draft_budget is not None and plan.draft_budget.within is False
+    return plan.verdict.answer is Answer.FITS and not too_large

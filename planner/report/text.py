@@ -47,7 +47,8 @@ def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False) -
     blocks = [
         _header(findings, set_up.plan, shown, facts),
         *_rank_blocks(set_up.plan, verbose=verbose),
-        "\n".join([*verdict_lines(findings), *_facts_lines(set_up, facts)]),
+        "\n".join(verdict_lines(findings)),
+        "\n".join(_labelled(_detail_rows(set_up, facts))),
     ]
     if len(findings.drafts) > 1:
         blocks.append(_draft_table(findings))
@@ -70,6 +71,16 @@ def verdict_lines(findings: Findings) -> list[str]:
     return lines
 
 
+def answer_line(findings: Findings) -> str:
+    """The answer in one line of any length."""
+    shown = findings.shown
+    if shown is not None and not shown.accepted:
+        refused = next((reason for reason in shown.reasons if reason.code == "over_draft_budget"), None)
+        if refused is not None:
+            return f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(refused.text)}."
+    return verdict_line((shown.set_up if shown else findings.alone).plan)
+
+
 def verdict_line(plan: Plan) -> str:
     """``FITS: ...`` with the room or the shortage, and what binds."""
     verdict = plan.verdict
@@ -78,17 +89,30 @@ def verdict_line(plan: Plan) -> str:
     if verdict.headroom_bytes is None:
         return f"{paint(word, style)}: {binding}."
     if verdict.answer is Answer.FITS:
-        return f"{paint(word, style)}: {room(verdict.headroom_bytes)} to spare ({binding})."
+        return f"{paint(word, style)}: {_spare(plan)} ({binding})."
     short = need_bytes(-verdict.headroom_bytes)
     if verdict.answer is Answer.TIGHT:
         return f"{paint(word, style)}: it may fit, but at worst {short} is missing ({binding})."
     return f"{paint(word, style)}: at worst {short} is missing ({binding})."
 
 
+def _spare(plan: Plan) -> str:
+    """What is left: of the budget, where there is one, and of the memory beside it."""
+    headroom = plan.verdict.headroom_bytes or 0
+    inside = [
+        rank.verdict.budget_bytes - rank.breakdown.inside_budget.high_bytes
+        for rank in plan.ranks
+        if rank.verdict.budget_bytes is not None
+    ]
+    if not inside or min(inside) <= headroom:
+        return f"{room(headroom)} to spare"
+    return f"{room(min(inside))} to spare inside the engine's budget, {room(headroom)} beside it"
+
+
 def _header(findings: Findings, plan: Plan, shown: JudgedDraft | None, facts: TargetFacts) -> str:
     work, engine = plan.serving.workload, plan.engine
     size = f", {parameters(facts.parameters)} parameters" if facts.parameters is not None else ""
-    stored = f", {need_bytes(facts.stored_bytes)} stored" if facts.stored_bytes is not None else ""
+    stored = f", {need(facts.stored)} stored"
     revision = f", {facts.revision[:12]}" if facts.revision else ""
     rows = [("Target", f"{safe_line(facts.repo_id)} ({facts.source}{revision}){size}{stored}")]
     if shown is not None:
@@ -99,24 +123,31 @@ def _header(findings: Findings, plan: Plan, shown: JudgedDraft | None, facts: Ta
     widths = f"tp {work.tp}" + (f", pp {work.pp}" if work.pp > 1 else "")
     rows.append(("Engine", f"{engine.name} {engine.version}, {widths}"))
     rows.append(("Devices", safe_line(device_line(findings.devices))))
-    return "\n".join(line for label, text in rows for line in wrapped(f"{label:<9}{text}", indent=9))
+    return "\n".join(_labelled(rows))
+
+
+def _labelled(rows: list[tuple[str, str]]) -> list[str]:
+    return [line for label, text in rows for line in wrapped(f"{label:<16}{text}", indent=16)]
 
 
 def _rank_blocks(plan: Plan, *, verbose: bool) -> list[str]:
     if len(plan.ranks) == 1:
-        work = plan.serving.workload
-        title = "Memory" if work.tp * work.pp == 1 else f"Memory on each of {work.tp * work.pp} devices"
-        return [_rank_block(plan.ranks[0], plan, title, verbose=verbose)]
+        width = plan.engine.ranks_per_stage(plan.serving)
+        return [
+            _rank_block(
+                plan.ranks[0], plan, "Term" if width == 1 else f"On each of {width} devices", verbose=verbose
+            )
+        ]
     blocks = []
     for position, rank_plan in enumerate(plan.ranks):
         rank = rank_plan.rank
-        title = f"Rank {rank.index}, stage {rank.stage}, {safe_line(rank.device.name)}"
-        if position == plan.binding_rank:
-            blocks.append(_rank_block(rank_plan, plan, f"{title} (binds)", verbose=verbose))
-        elif verbose:
-            blocks.append(_rank_block(rank_plan, plan, title, verbose=True))
+        title = f"Rank {rank.index} (stage {rank.stage}), {safe_line(rank.device.name)}"
+        binds = position == plan.binding_rank
+        if binds or verbose:
+            table = _rank_block(rank_plan, plan, "Term", verbose=verbose)
+            blocks.append(f"{title}{', which binds' if binds else ''}:\n{table}")
         else:
-            blocks.append(f"{title}: {need(rank_plan.breakdown.total)} (--verbose shows its lines)")
+            blocks.append(f"{title}: {need(rank_plan.breakdown.total)}; --verbose shows its lines.")
     return blocks
 
 
@@ -125,13 +156,13 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
     rows: list[tuple[str, str, str]] = []
     for group in Group:
         items = [item for item in breakdown.items if item.group is group]
-        if group is Group.DRAFT_WEIGHTS and plan.serving.draft is None:
+        if group is Group.DRAFT_WEIGHTS and not items:
             continue
         rows.append((GROUP_NAMES[group], need(breakdown.of_group(group)), basis_of(items)))
         if verbose:
             rows += [
                 (
-                    f"  {safe_line(item.label)[:34]}",
+                    f"  {safe_line(item.label)[:26]}",
                     need(item.size),
                     _line_basis(item.basis.value, item.inside_budget),
                 )
@@ -150,7 +181,7 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
 
 
 def _line_basis(basis: str, inside_budget: bool) -> str:
-    return basis if inside_budget else f"{basis}, outside the budget"
+    return basis if inside_budget else f"{basis}, outside"
 
 
 def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> list[tuple[str, str, str]]:
@@ -172,61 +203,64 @@ def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> l
     return rows
 
 
-def _facts_lines(set_up: SetUp, facts: TargetFacts) -> list[str]:
+def _detail_rows(set_up: SetUp, facts: TargetFacts) -> list[tuple[str, str]]:
     plan = set_up.plan
     work = plan.serving.workload
-    lines = [_window_line(plan), _pool_line(plan)]
+    rows = [("Utilisation", _window_text(plan)), ("Engine's cache", _pool_text(plan))]
     if plan.verdict.answer is not Answer.UNKNOWN:
         context = "none" if set_up.max_context_tokens is None else f"{set_up.max_context_tokens:,} tokens"
         batch = "none" if set_up.max_batch is None else f"{set_up.max_batch:,}"
-        lines.append(
-            f"Largest context at batch {work.batch:,}: {context}. "
-            f"Largest batch at {work.context_tokens:,} tokens: {batch}."
+        rows.append(
+            (
+                "Could go up to",
+                f"context {context} at batch {work.batch:,}; batch {batch} at {work.context_tokens:,}",
+            )
         )
-    lines.append(_draft_line(plan))
+    rows.append(("Draft's share", _draft_text(plan)))
     saving = set_up.sequence_saving
     if saving is not None:
-        lines.append(
-            f"--max-num-seqs {saving.lowered_to} (now {saving.max_num_seqs:,}) would save "
-            f"{room(saving.saved_bytes)}."
-        )
+        text = f"{room(saving.saved_bytes)} by --max-num-seqs {saving.lowered_to} (now {saving.max_num_seqs:,})"
+        rows.append(("Could save", text))
     if facts.download_bytes:
-        lines.append(f"To download: {need_bytes(facts.download_bytes)}.")
-    return [piece for line in lines if line for piece in wrapped(line, indent=2)]
+        rows.append(("To download", need_bytes(facts.download_bytes)))
+    return [row for row in rows if row[1]]
 
 
-def _window_line(plan: Plan) -> str:
+def _window_text(plan: Plan) -> str:
     window, chosen = plan.window, plan.gpu_memory_utilization
     if chosen is None:
         return ""
     if window is None:
-        return f"gpu_memory_utilization {chosen:.3g} assumed: a reading is missing."
+        return f"{chosen:.3g} assumed: a reading is missing"
     if window.empty:
         return ""  # the verdict's reasons name both ends
-    return f"gpu_memory_utilization {chosen:.3g}: anything from {window.low:.3f} to {window.high:.3f} works."
+    works = f"{window.low:.3f} to {window.high:.3f} works (--gpu-memory-utilization)"
+    if window.low <= chosen <= window.high:
+        return f"{chosen:.3g}; anything from {works}"
+    return f"{chosen:.3g} does not work; anything from {works}"
 
 
-def _pool_line(plan: Plan) -> str:
+def _pool_text(plan: Plan) -> str:
     cache, work = plan.cache, plan.serving.workload
     if cache is None:
         return ""
     return (
-        f"KV cache pool: {room_range(cache.available)}, at least {count(cache.blocks, 'block')} of "
-        f"{cache.block_size} = {cache.tokens:,} tokens, {cache.max_concurrency:.2f} sequences of "
-        f"{work.context_tokens:,} at once."
+        f"{room_range(cache.available)}: at least {count(cache.blocks, 'block')} of {cache.block_size} = "
+        f"{cache.tokens:,} tokens, {cache.max_concurrency:.2f} sequences of {work.context_tokens:,} at once"
     )
 
 
-def _draft_line(plan: Plan) -> str:
+def _draft_text(plan: Plan) -> str:
     budget = plan.draft_budget
     if budget is None:
         return ""
     if budget.share is None or budget.weights_share is None:
-        return f"Draft: {need(budget.footprint)}; its share is unknown, as the device's total is."
+        return f"{need(budget.footprint)}; its share is unknown, as the device's total is"
     verdict = "within" if budget.within else "over"
+    weights = f"; weights alone {percent_up(budget.weights_share)}" if budget.weights_share else ""
     return (
-        f"Draft: {need(budget.footprint)} in all, {percent_up(budget.share)} of the device, {verdict} its "
-        f"{percent_up(budget.limit_share)}; weights alone {percent_up(budget.weights_share)}."
+        f"{percent_up(budget.share)} of the device, {verdict} the limit of {percent_up(budget.limit_share)}: "
+        f"{need(budget.footprint)} in all{weights}"
     )
 
 

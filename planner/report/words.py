@@ -43,8 +43,8 @@ def room_range(size: ByteRange) -> str:
 
 def percent_up(share: float) -> str:
     """A share taken, rounded up to a tenth of a percent."""
-    tenths = -(-round(share * 10**9) // 10**6)
-    return f"{tenths // 10}.{tenths % 10} %"
+    whole, tenths = divmod(-(-round(share * 10**9) // 10**6), 10)
+    return f"{whole}.{tenths} %" if tenths else f"{whole} %"
 
 
 def count(number: float, noun: str) -> str:
