@@ -1,19 +1,20 @@
 """Draft heads: configurations that look like models but only run on a target's hidden states.
 
-Owns recognising them and, for EAGLE, EAGLE-3, DFlash and DSpark heads, their structure. The token table that a head
-shares with its target is not part of its spec unless asked for.
-Sources: class names and keys of the published heads, of SpecForge, AngelSlim and the speculators format. The layouts
-give the published counts (EAGLE-3 for Llama-3.1-8B 424,689,664; EAGLE for Llama-2-7B 235,937,792).
+Owns recognising them and, for EAGLE, EAGLE-3, DFlash and DSpark heads, their structure. The token table that a
+head shares with its target is not part of its spec unless asked for.
+Sources: class names and keys of the published heads, of SpecForge, AngelSlim and the speculators format. The
+layouts give the published counts (EAGLE-3 for Llama-3.1-8B 424,689,664; EAGLE for Llama-2-7B 235,937,792).
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from model_catalog.architecture import ArchitectureSpec, Component, LayerSpec, Role, TensorTemplate
 from model_catalog.config_view import ConfigView
 from model_catalog.errors import UnsupportedConfigError
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, norm
-from model_catalog.families.common import Reading, assemble, attention_cache, text_layer
+from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
 from model_catalog.families.layer_pattern import layer_types, windows_of
 from model_catalog.families.shape import Shape, read_shape
 
@@ -83,10 +84,13 @@ def read_draft_head(config: Mapping[str, Any], *, subject: str, with_embedding: 
         ConfigError: a key is missing or malformed.
         UnsupportedConfigError: the configuration is no draft head, or of a kind without a known layout.
     """
-    method = draft_head_method(config)
     top = ConfigView(config, subject=subject)
     nested = top.section("transformer_layer_config") if top.has("transformer_layer_config") else None
     reading = Reading(text=top if nested is None else nested, top=top)
+    return _build(reading, draft_head_method(config), with_embedding=with_embedding)
+
+
+def _build(reading: Reading, method: str | None, *, with_embedding: bool = False) -> ArchitectureSpec:
     if method in ("eagle3", "peagle"):
         return _eagle3(reading, with_embedding=with_embedding)
     if method == "eagle":
@@ -95,7 +99,7 @@ def read_draft_head(config: Mapping[str, Any], *, subject: str, with_embedding: 
         return _dflash(reading, with_embedding=with_embedding, markov=method == "dspark")
     raise UnsupportedConfigError(
         f"config.json: no layout is known for a draft head of kind {method or 'none'}",
-        subject=subject,
+        subject=reading.top.subject,
         hint="its size is exact from its safetensors files; or choose an EAGLE-3 head or a small model",
         key_path="architectures",
     )
@@ -260,3 +264,24 @@ def _dflash(reading: Reading, *, with_embedding: bool, markov: bool) -> Architec
             TensorTemplate(name="markov_head.w2.weight", shape=(shape.vocabulary, rank), role=Role.OTHER),
         )
     return _finish(reading, shape, layers, roots, with_embedding=with_embedding)
+
+
+def _builder(method: str) -> Builder:
+    return partial(_build, method=method)
+
+
+#: By class name: a head's ``model_type`` is that of an ordinary decoder.
+FAMILIES: Final[Mapping[str, Builder]] = {
+    "LlamaForCausalLMEagle3": _builder("eagle3"),
+    "Eagle3LlamaForCausalLM": _builder("eagle3"),
+    "Eagle3Speculator": _builder("eagle3"),
+    "Eagle3DraftModel": _builder("eagle3"),
+    "PEagleDraftModel": _builder("peagle"),
+    "LlamaForCausalLMEagle": _builder("eagle"),
+    "EagleLlamaForCausalLM": _builder("eagle"),
+    "EagleSpeculator": _builder("eagle"),
+    "DFlashDraftModel": _builder("dflash"),
+    "QwenDFlareDraftModel": _builder("dflash"),
+    "DSparkDraftModel": _builder("dspark"),
+    "DominoDraftModel": _builder("domino"),
+}
