@@ -39,7 +39,7 @@ def max_context_tokens(serving: Serving, devices: Sequence[Device], engine: Engi
     def fits(tokens: int) -> bool:
         return _fits(serving, replace(serving.workload, context_tokens=tokens), devices, engine)
 
-    return _largest(fits, longest_context(serving))
+    return _largest(fits, longest_context(serving), serving.workload.context_tokens)
 
 
 def max_batch(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> int | None:
@@ -48,7 +48,7 @@ def max_batch(serving: Serving, devices: Sequence[Device], engine: EngineProfile
     def fits(batch: int) -> bool:
         return _fits(serving, replace(serving.workload, batch=batch), devices, engine)
 
-    return _largest(fits, MOST_BATCH)
+    return _largest(fits, MOST_BATCH, serving.workload.batch)
 
 
 def fewest_devices(
@@ -74,20 +74,17 @@ def _fits(serving: Serving, workload: Workload, devices: Sequence[Device], engin
     return plan.verdict.answer is Answer.FITS
 
 
-def _largest(fits: Callable[[int], bool], limit: int) -> int | None:
-    """The largest number in [1, limit] that fits, given that fitting is monotonic."""
-    if not fits(1):
-        return None
-    low, high = 1, 2
-    while high < limit and fits(high):
-        low, high = high, high * 2
-    high = min(high, limit)
-    if fits(high):
-        return high
+def _largest(fits: Callable[[int], bool], limit: int, start: int) -> int | None:
+    """The largest number in [1, limit] that fits, given that fitting is monotonic; begins at ``start``."""
+    low, high = 0, min(start, limit)
+    while fits(high):
+        if high == limit:
+            return limit
+        low, high = high, min(high * 2, limit)
     while high - low > 1:
         middle = (low + high) // 2
         if fits(middle):
             low = middle
         else:
             high = middle
-    return low
+    return low or None
