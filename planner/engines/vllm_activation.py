@@ -4,7 +4,7 @@ The profile runs one forward pass of ``max_num_batched_tokens`` and then the sam
 phases do not overlap, so the largest counts; expert workspaces stay allocated through all of them.
 
 Source: vLLM 0.33.0 v1/worker/gpu/model_runner.py (``profile_run``, ``_dummy_sampler_run``) and
-spec_decode/rejection_sampler.py. The bounds hold 58 of 59 start-ups of vLLM 0.19 and the older rows in
+spec_decode/rejection_sampler.py. The bounds hold 59 of 59 start-ups of vLLM 0.19 and the older rows in
 tests/measured/vllm_memory.jsonl.
 """
 

@@ -20,7 +20,7 @@ _MXFP4_BITS: Final = 17  # per four weights: 4 x 4 bits and a share of 8 bits fo
 _MXFP4_BITS_PER: Final = 4
 _PADDED_INTERMEDIATE: Final = 128
 _PADDED_HIDDEN: Final = 256
-_LOAD_SLACK_BYTES: Final = 256 * MIB  # 0.03 to 0.22 GiB above the resident weights in 59 start-ups of vLLM 0.19
+_LOAD_SLACK_BYTES: Final = 512 * MIB  # 0.03 to 0.40 GiB above the resident weights in 59 start-ups of vLLM 0.19
 _PROCESS_LOW_BYTES: Final = 2 * GIB
 _PROCESS_HIGH_BYTES: Final = 6 * GIB
 
@@ -72,7 +72,7 @@ def kernel_copies(
                 group=group,
                 owner=owner,
                 source="vLLM 0.33.0 model_executor/layers/fused_moe/oracle/mxfp4.py, by MXFP4 kernel",
-                formula="experts padded to multiples of (256 hidden, 128 intermediate) at most, 4.25 bits a weight",
+                formula="experts padded to multiples of (256 hidden, 128 inner) at most, 4.25 bits a weight",
             )
         )
     return tuple(lines)
