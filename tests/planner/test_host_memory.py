@@ -101,6 +101,13 @@ def test_the_tightest_parent_counts(proc: Path, cgroup: Path) -> None:
     assert device.free_bytes == 1 * GIB
 
 
+def test_a_looser_parent_does_not_count(proc: Path, cgroup: Path) -> None:
+    limit(cgroup / "pods/one", str(4 * GIB), 1 * GIB)
+    limit(cgroup / "pods", str(32 * GIB), 2 * GIB)
+    device = host_device(proc=proc, cgroup=cgroup)
+    assert (device.total_bytes, device.free_bytes) == (4 * GIB, 3 * GIB)
+
+
 @pytest.mark.parametrize("maximum", ["max", str(10**15), "nonsense"])
 def test_limits_that_do_not_bind(proc: Path, cgroup: Path, maximum: str) -> None:
     limit(cgroup / "pods/one", maximum, 0)

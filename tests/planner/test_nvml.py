@@ -124,8 +124,13 @@ def test_mig_instances_stand_in_for_their_parent(read: Read) -> None:
     assert devices[0]["free_bytes"] == 35_448 * MIB
     assert [process["pid"] for process in devices[0]["processes"]] == [77]
     assert devices[1]["processes"] == []
-    # A whole card's bandwidth is not its instance's.
-    assert devices[0]["bandwidth_bytes_per_second"] is None
+
+
+def test_an_instance_named_like_its_parent_does_not_get_its_bandwidth(read: Read) -> None:
+    first, _ = read(MIG_H100.replace("~MIG~3g.40gb", ""))["devices"]
+    assert first["name"] == "NVIDIA H100 80GB HBM3"
+    assert first["mig"]
+    assert first["bandwidth_bytes_per_second"] is None
 
 
 @pytest.mark.parametrize("code", [4, 3, 999], ids=["no permission", "not supported", "unknown"])
