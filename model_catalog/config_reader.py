@@ -6,7 +6,6 @@ lengths), whatever the file says.
 """
 
 import importlib
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType
@@ -109,10 +108,7 @@ def _with_mtp_layers(spec: ArchitectureSpec, reading: Reading) -> ArchitectureSp
     stated = [view for view in (reading.text, reading.top) if view.has(*MTP_KEYS)]
     if spec.mtp_layers or not stated:
         return spec
-    module = _hook_module("mtp")
-    if module is None:
-        return spec
-    return replace(spec, layers=(*spec.layers, *module.mtp_layers(reading, spec)))
+    return replace(spec, layers=(*spec.layers, *_family_module("mtp").mtp_layers(reading, spec)))
 
 
 def _with_towers(spec: ArchitectureSpec, reading: Reading) -> ArchitectureSpec:
@@ -120,10 +116,7 @@ def _with_towers(spec: ArchitectureSpec, reading: Reading) -> ArchitectureSpec:
     views = (reading.top, reading.text, *((thinker,) if thinker is not None else ()))
     if spec.multimodal or not any(view.has(*TOWER_KEYS) for view in views):
         return spec
-    module = _hook_module("towers")
-    if module is None:
-        return replace(spec, multimodal=True, tower_parameters_known=False)
-    templates, known = module.tower_tensors(reading)
+    templates, known = _family_module("towers").tower_tensors(reading)
     return replace(
         spec, multimodal=True, tower_parameters_known=known, root_tensors=(*spec.root_tensors, *templates)
     )
@@ -131,9 +124,3 @@ def _with_towers(spec: ArchitectureSpec, reading: Reading) -> ArchitectureSpec:
 
 def _family_module(name: str) -> ModuleType:
     return importlib.import_module(f"model_catalog.families.{name}")
-
-
-def _hook_module(name: str) -> ModuleType | None:
-    if importlib.util.find_spec(f"model_catalog.families.{name}") is None:
-        return None
-    return _family_module(name)

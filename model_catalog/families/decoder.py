@@ -63,6 +63,7 @@ class Experts:
 def attention_tensors(shape: Shape, style: Style) -> Tensors:
     """Projections and query/key norms of one attention."""
     prefix = style.attention_prefix
+    joined = f"{prefix}." if prefix else ""
     if style.fused_qkv is None:
         projections = attention(
             shape.hidden,
@@ -76,11 +77,10 @@ def attention_tensors(shape: Shape, style: Style) -> Tensors:
         )
     else:
         fused = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-        output = f"{prefix}.{style.output}"
         inner = shape.heads * shape.head_dim
         projections = (
-            *linear(f"{prefix}.{style.fused_qkv}", fused, shape.hidden, Role.QKV, bias=style.qkv_bias),
-            *linear(output, shape.hidden, inner, Role.ATTENTION_OUTPUT, bias=style.output_bias),
+            *linear(f"{joined}{style.fused_qkv}", fused, shape.hidden, Role.QKV, bias=style.qkv_bias),
+            *linear(f"{joined}{style.output}", shape.hidden, inner, Role.ATTENTION_OUTPUT, bias=style.output_bias),
         )
     if style.qk_norm == "none":
         return projections

@@ -270,4 +270,6 @@ FAMILIES: Final[Mapping[str, Builder]] = {
     "cohere": cohere,
     "glm": glm,
     "glm4": glm4,
+    "glm4v": glm4,
+    "glm4v_text": glm4,
 }

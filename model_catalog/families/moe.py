@@ -230,7 +230,10 @@ FAMILIES: Final[Mapping[str, Builder]] = {
     "olmoe": olmoe,
     "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe,
+    "qwen3_vl_moe_text": qwen3_moe,
+    "qwen3_omni_moe_text": qwen3_moe,
     "glm4_moe": glm4_moe,
+    "glm4v_moe_text": glm4_moe,
     "dots1": dots1,
     "ernie4_5_moe": ernie_moe,
 }

@@ -9,6 +9,20 @@ from typing import Final
 
 #: Module of ``model_catalog.families`` -> the names that its ``FAMILIES`` table holds.
 MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "heads": (
+        "LlamaForCausalLMEagle3",
+        "Eagle3LlamaForCausalLM",
+        "Eagle3Speculator",
+        "Eagle3DraftModel",
+        "PEagleDraftModel",
+        "LlamaForCausalLMEagle",
+        "EagleLlamaForCausalLM",
+        "EagleSpeculator",
+        "DFlashDraftModel",
+        "QwenDFlareDraftModel",
+        "DSparkDraftModel",
+        "DominoDraftModel",
+    ),
     "gemma4": (
         "gemma4",
         "gemma4_text",
@@ -22,6 +36,8 @@ MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "kimi_linear": ("kimi_linear",),
     "remote_code": (
+        "molmo",
+        "minicpmv",
         "falcon",
         "RefinedWeb",
         "RefinedWebModel",
@@ -66,7 +82,10 @@ MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "olmoe",
         "qwen2_moe",
         "qwen3_moe",
+        "qwen3_vl_moe_text",
+        "qwen3_omni_moe_text",
         "glm4_moe",
+        "glm4v_moe_text",
         "dots1",
         "ernie4_5_moe",
     ),
@@ -103,8 +122,16 @@ MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "ministral",
         "ministral3",
         "qwen2",
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen2_5_omni_text",
         "mimo",
         "qwen3",
+        "qwen3_vl_text",
+        "qwen3_asr_text",
+        "logics",
         "smollm3",
         "phi3",
         "starcoder2",
@@ -142,6 +169,8 @@ MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "cohere",
         "glm",
         "glm4",
+        "glm4v",
+        "glm4v_text",
     ),
 }
 
@@ -169,6 +198,7 @@ TOWER_KEYS: Final[tuple[str, ...]] = (
     "sound_config",
     "mm_vision_tower",
     "vision_tower",
+    "vision_encoder",
     "img_processor",
     "audio_processor",
 )

@@ -1,4 +1,4 @@
-"""Decoders of 2022 to 2024 with spellings of their own: Falcon, Phi 1 and 2, Qwen 1, ChatGLM.
+"""Decoders of 2022 to 2024 with spellings of their own: Falcon, Phi 1 and 2, Qwen 1, ChatGLM, Molmo.
 
 Falcon and Phi follow Hugging Face ``transformers``; the others, and the first releases of those, the code in their
 Hub repos (read, never executed).
@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from model_catalog.architecture import ArchitectureSpec
+from model_catalog.architecture import ArchitectureSpec, Role, TensorTemplate
 from model_catalog.families.common import Builder, Reading
 from model_catalog.families.decoder import PRE_NORMS, Style, decoder
+from model_catalog.families.dense import llama, minicpm
 from model_catalog.families.legacy import four_times
-from model_catalog.families.shape import ShapeKeys, read_kv_heads, read_shape, unsupported
+from model_catalog.families.shape import Shape, ShapeKeys, read_kv_heads, read_shape, unsupported
+from model_catalog.families.windows import qwen2, qwen3
 
 _FALCON_KEYS: Final = ShapeKeys(
     hidden=("hidden_size", "n_embed"),
@@ -115,9 +117,7 @@ def qwen1(reading: Reading) -> ArchitectureSpec:
         intermediate=("intermediate_size", "ffn_hidden_size"),
         vocabulary=("vocab_size", "padded_vocab_size"),
     )
-    shape = read_shape(reading, keys=keys)
-    if shape.intermediate % 2:
-        raise text.fail("intermediate_size", f"must be even (gate and up together), not {shape.intermediate}")
+    shape = _half_inner(reading, read_shape(reading, keys=keys))
     bias = not text.boolean("no_bias", default=True)
     style = Style(
         qkv_bias=True,
@@ -131,7 +131,7 @@ def qwen1(reading: Reading) -> ArchitectureSpec:
         final_norm="transformer.ln_f",
         embedding="transformer.wte",
     )
-    return decoder(reading, replace(shape, intermediate=shape.intermediate // 2), style)
+    return decoder(reading, shape, style)
 
 
 def chatglm(reading: Reading) -> ArchitectureSpec:
@@ -187,7 +187,67 @@ def _chatglm1(reading: Reading) -> ArchitectureSpec:
     return decoder(reading, read_shape(reading, keys=keys), style, tied_default=True)
 
 
+def molmo(reading: Reading) -> ArchitectureSpec:
+    """Molmo 7B: one matrix for q, k and v, ``intermediate_size`` counts gate and up together, a second table.
+
+    That second table holds 128 new tokens. The config says nothing of the vision tower: its size is not known.
+
+    Raises:
+        UnsupportedConfigError: the variants with norms after the parts, norms over queries, or a tied head.
+    """
+    text = reading.text
+    for key in ("norm_after", "attention_layer_norm", "weight_tying"):
+        if text.boolean(key, default=False):
+            raise unsupported(text, key, "this variant is not known in this family")
+    keys = ShapeKeys(head_dim=(), vocabulary=("embedding_size", "vocab_size"))
+    shape = _half_inner(reading, read_shape(reading, keys=keys))
+    style = Style(
+        qkv_bias=text.boolean("qkv_bias", default=True),
+        fused_qkv="att_proj",
+        output="attn_out",
+        attention_prefix="",
+        mlp="fused",
+        mlp_prefix="",
+        mlp_names=("ff_proj", "ff_out"),
+        norms=("attn_norm", "ff_norm"),
+        final_norm="model.transformer.ln_f",
+        embedding="model.transformer.wte.embedding",
+        head="model.transformer.ff_out",
+    )
+    new_tokens = TensorTemplate(
+        name="model.transformer.wte.new_embedding",
+        shape=(text.integer("additional_vocab_size", default=128), shape.hidden),
+        role=Role.EMBEDDING,
+    )
+    spec = decoder(reading, shape, style, root_extra=(new_tokens,))
+    return replace(spec, multimodal=True, tower_parameters_known=False)
+
+
+def minicpmv(reading: Reading) -> ArchitectureSpec:
+    """MiniCPM-V: the decoder of each release is another model (2: MiniCPM, 2.5: Llama, 2.6: Qwen 2, 4.5: Qwen 3).
+
+    Raises:
+        UnsupportedConfigError: a ``version`` other than 2.0 (or none), 2.5, 2.6, 4.0 and 4.5.
+    """
+    text = reading.text
+    version = text.text("version") if text.is_text("version") else str(text.number("version", default=2.0))
+    decoders = {"2.0": minicpm, "2.5": llama, "2.6": qwen2, "4.0": llama, "4.5": qwen3}
+    if version not in decoders:
+        raise unsupported(text, "version", f"this release is not known here: {ascii(version)[:40]}")
+    return decoders[version](reading)
+
+
+def _half_inner(reading: Reading, shape: Shape) -> Shape:
+    if shape.intermediate % 2:
+        raise reading.text.fail(
+            "intermediate_size", f"must be even (gate and up together), not {shape.intermediate}"
+        )
+    return replace(shape, intermediate=shape.intermediate // 2)
+
+
 FAMILIES: Final[Mapping[str, Builder]] = {
+    "molmo": molmo,
+    "minicpmv": minicpmv,
     "falcon": falcon,
     "RefinedWeb": falcon,
     "RefinedWebModel": falcon,

@@ -249,6 +249,39 @@ def test_dense_first_layers_and_every_other_sparse_layer() -> None:
 FIRST_3 = {"first_k_dense_replace": 3}
 
 
+# --- multimodal models with the decoder's keys at the top ----------------------------------------------------
+
+# Expected: the decoder that each release's model card names.
+RELEASES = [(2.0, "minicpm"), (2.5, "llama"), ("2.6", "qwen2"), (2.6, "qwen2"), (4.0, "llama"), (4.5, "qwen3")]
+
+
+@pytest.mark.parametrize(("version", "model_type"), RELEASES, ids=str)
+def test_minicpm_v_uses_the_decoder_of_its_release(version: object, model_type: str) -> None:
+    shape = decoder("minicpmv", **SMALL, version=version, tie_word_embeddings=False)
+    assert read(shape).layers == read({**shape, "model_type": model_type, "version": None}).layers
+
+
+@pytest.mark.parametrize("version", [3.0, "next"])
+def test_an_unknown_release_of_minicpm_v_is_refused(version: object) -> None:
+    with pytest.raises(UnsupportedConfigError) as raised:
+        read(decoder("minicpmv", **SMALL, version=version))
+    assert raised.value.key_path == "version"
+
+
+def test_molmo_has_a_tower_of_unknown_size() -> None:
+    # Molmo 7B-D is Qwen2 7B's decoder (7,615,616,512 parameters) with 128 more rows in its token table.
+    config = decoder("molmo", 28, 3584, 28, 4, embedding_size=152064) | {"intermediate_size": 2 * 18944}
+    spec = read(config)
+    assert spec.parameters() == 7_615_616_512 + 128 * 3584
+    assert spec.multimodal
+    assert not spec.tower_parameters_known
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_omni_text"])
+def test_qwen_vl_has_qwens_decoder(model_type: str) -> None:
+    assert read(decoder(model_type, **SMALL)).layers == read(decoder("qwen2", **SMALL)).layers
+
+
 # --- contradictions inside a family --------------------------------------------------------------------------
 
 CONTRADICTIONS = [
