@@ -26,7 +26,15 @@ from model_catalog.errors import (
     NetworkError,
 )
 from model_catalog.hub_answers import DESCRIPTION_LIMIT_BYTES, RepoDescription, Wanted, read_description
-from model_catalog.hub_errors import OFFLINE_HINT, BodyBreaksOffError, HubCall, asked_to_wait, may_pass, translate
+from model_catalog.hub_errors import (
+    OFFLINE_HINT,
+    BodyBreaksOffError,
+    HubCall,
+    asked_to_wait,
+    may_pass,
+    redact,
+    translate,
+)
 from model_catalog.local_folder import FolderFiles, load_folder
 from model_catalog.repo_reader import Origin, Progress, read_snapshot
 from model_catalog.snapshot import ModelSnapshot, RepoFile, RepoRef, SnapshotSource, WeightsKnownFrom
@@ -79,8 +87,9 @@ def load_snapshot(
     The order: a local folder; our store, for a commit hash or for a branch asked about less than
     ``limits.branch_age_seconds`` ago (no request); the Hub (one request where the store holds the branch's
     present commit, else also config, index and one header a file); and, offline or where the Hub cannot be asked,
-    our store at any age, then the Hub's cache on disk, with a note saying so. ``progress(done, total)`` counts
-    headers. ``endpoint`` is HF_ENDPOINT by default.
+    our store at any age, then the Hub's cache on disk, with a note saying so. Where a network fault hides headers
+    but configuration and index are at hand, the index's total serves, with a note, and nothing is stored.
+    ``progress(done, total)`` counts headers. ``endpoint`` is HF_ENDPOINT by default.
 
     Raises:
         ModelError: the branch of it that says what is wrong with the repo or its files.
@@ -173,13 +182,22 @@ def _from_hub_cache(ref: RepoRef, revision: str, cache: Path) -> ModelSnapshot |
     """The model in ``<cache>/models--org--name/snapshots/<commit>``, as far as it was downloaded."""
     base = cache / "--".join(("models", *ref.repo_id.split("/")))
     commit = revision if is_commit(revision) else _cached_commit(base, revision)
+    notes: tuple[str, ...] = ()
+    if not commit and ref.revision is None:
+        commit = _newest_snapshot(base / "snapshots")
+        notes = ("the Hub's cache does not say at which commit main is: the newest one on disk was taken",)
     folder = base / "snapshots" / commit
     if not is_commit(commit) or not (folder / "config.json").is_file():
         return None
-    files = FolderFiles(folder, subject=str(ref), trusted_roots=(cache,))
+    files = FolderFiles(folder, subject=str(folder), trusted_roots=(cache,))
     files.files = tuple(file for file in files.files if file.size_bytes is not None)
     origin = Origin(
-        repo_id=ref.repo_id, revision=revision, commit=commit, source=SnapshotSource.CACHE, complete=False
+        repo_id=ref.repo_id,
+        revision=revision,
+        commit=commit,
+        source=SnapshotSource.CACHE,
+        complete=False,
+        notes=notes,
     )
     return read_snapshot(files, origin)
 
@@ -191,6 +209,14 @@ def _cached_commit(base: Path, revision: str) -> str:
         inside = place.is_relative_to(base.resolve()) and place.is_file() and place.stat().st_size < 100
         return place.read_text(encoding="ascii").strip() if inside else ""
     except (OSError, ValueError):
+        return ""
+
+
+def _newest_snapshot(snapshots: Path) -> str:
+    try:
+        folders = [folder for folder in snapshots.iterdir() if is_commit(folder.name)]
+        return max(folders, key=lambda folder: folder.stat().st_mtime).name if folders else ""
+    except OSError:
         return ""
 
 
@@ -290,10 +316,11 @@ class _HubClient:
         timeout = min(self.limits.request_seconds, left)
         with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
             if response.status_code >= 400:
+                # The client's judge reads a body without limit and quotes it, so it is given a safe copy.
                 body = self._body(response.iter_raw(), ERROR_LIMIT_BYTES, call, whole=False)
-                kept = {name: response.headers[name] for name in ERROR_HEADERS if name in response.headers}
-                # The client's judge reads the body without a limit, so it gets a copy that was read with one.
-                copy = type(response)(response.status_code, headers=kept, content=body, request=response.request)
+                kept = {n: redact(response.headers[n], call.token) for n in ERROR_HEADERS if n in response.headers}
+                shown = redact(body[:ERROR_LIMIT_BYTES].decode("utf-8", "replace"), call.token)
+                copy = type(response)(response.status_code, headers=kept, text=shown, request=response.request)
                 hf_raise_for_status(copy)
             part = wanted.judge(response.status_code, response.headers, self.subject)
             end = part.skip + part.take

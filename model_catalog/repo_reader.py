@@ -83,6 +83,15 @@ class _Index:
     total_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read before the headers."""
+
+    config: Mapping[str, Any]
+    kind: RepoKind
+    index: _Index | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weights:
     known_from: WeightsKnownFrom
@@ -103,16 +112,16 @@ def read_snapshot(repo: RepoFiles, origin: Origin, progress: Progress | None = N
         NetworkError: from ``repo``, where not even configuration and index could be read.
     """
     names = {file.path for file in repo.files}
-    config = _read_config(repo, names, complete=origin.complete)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        index_read = pool.submit(_read_index, repo, names)
+        quantization_read = pool.submit(_read_optional, repo, names, QUANTIZATION)
+        config = _read_config(repo, names, complete=origin.complete)
     kind = repo_kind(repo.files, config)
-    notes = list(origin.notes)
     if kind is RepoKind.EMPTY and not origin.complete:
-        kind = RepoKind.MODEL
-        notes.append("no weights on disk: their size follows from the configuration alone")
-    if CONFIG not in names and PARAMS in names:
-        notes.append("no config.json: the configuration is Mistral's params.json")
-    quantization = read_json(repo, QUANTIZATION, CONFIG_LIMIT_BYTES) if QUANTIZATION in names else None
-    weights = _read_weights(repo, origin, config, kind, progress)
+        kind = RepoKind.MODEL  # its weights are elsewhere; the configuration, and perhaps an index, are here
+    weights = _read_weights(repo, origin, _Known(config, kind, index_read.result()), progress)
+    params = ("no config.json: the configuration is Mistral's params.json",)
+    notes = (*origin.notes, *(params if CONFIG not in names and PARAMS in names else ()), *weights.notes)
     return ModelSnapshot(
         repo_id=origin.repo_id,
         revision=origin.revision,
@@ -120,14 +129,14 @@ def read_snapshot(repo: RepoFiles, origin: Origin, progress: Progress | None = N
         source=origin.source,
         kind=kind,
         config=config,
-        quantization_file=quantization,
+        quantization_file=quantization_read.result(),
         files=tuple(repo.files),
         weights_from=weights.known_from,
         weight_groups=weights.groups,
         index_total_bytes=weights.index_total_bytes,
         published_parameters=origin.published_parameters,
         tokenizer=origin.tokenizer,
-        notes=(*notes, *weights.notes),
+        notes=notes,
     )
 
 
@@ -162,50 +171,58 @@ def _read_config(repo: RepoFiles, names: set[str], *, complete: bool) -> dict[st
     raise ConfigError("has no config.json", subject=repo.subject, hint=hint)
 
 
-def _read_weights(
-    repo: RepoFiles, origin: Origin, config: Mapping[str, Any], kind: RepoKind, progress: Progress | None
-) -> _Weights:
-    present = {file.path: file for file in repo.files}
-    index = _read_index(repo)
-    if index is not None:
-        wanted = sorted(set(index.weight_map.values()))
-        missing = [path for path in wanted if path not in present]
-        if (
-            missing
-            and (origin.complete or len(missing) < len(wanted))
-            and origin.source is not SnapshotSource.CACHE
-        ):
-            raise _weights_error(repo, f"{index.path}: names {_shown(missing[0])}, which does not exist")
-        if missing:
-            note = f"{len(missing)} of {len(wanted)} weight files are not on disk: sizes are the index's total"
-            return _index_only(index, note)
-        shards = tuple(present[path] for path in wanted)
-    else:
-        shards = tuple(checkpoint_files(repo.files, config))
-    if not shards or kind not in {RepoKind.MODEL, RepoKind.DRAFT_HEAD}:
-        if kind is RepoKind.MODEL and any(path.endswith(".safetensors") for path in present):
-            note = "none of the safetensors files make up a whole checkpoint: sizes follow from the configuration"
-            return _Weights(known_from=WeightsKnownFrom.CONFIG, notes=(note,))
-        nothing = kind in {RepoKind.MODEL, RepoKind.EMPTY}
-        return _Weights(known_from=WeightsKnownFrom.CONFIG if nothing else WeightsKnownFrom.FILES)
+def _read_optional(repo: RepoFiles, names: set[str], path: str) -> dict[str, Any] | None:
+    return read_json(repo, path, CONFIG_LIMIT_BYTES) if path in names else None
+
+
+def _read_weights(repo: RepoFiles, origin: Origin, known: _Known, progress: Progress | None) -> _Weights:
+    shards, absent = _shards(repo, origin, known)
+    if absent is not None:
+        return absent
     try:
         headers = _read_headers(repo, shards, origin.threads, progress)
     except NetworkError as error:
-        if index is None:
+        if known.index is None:
             raise
-        return _index_only(
-            index, f"weight headers could not be read ({error.message}): sizes are the index's total"
-        )
-    return _checked(repo, index, headers, config)
+        note = f"weight headers could not be read ({error.message}): sizes are the index's total"
+        return _index_only(known.index, note)
+    return _checked(repo, known.index, headers, known.config)
+
+
+def _shards(repo: RepoFiles, origin: Origin, known: _Known) -> tuple[tuple[RepoFile, ...], _Weights | None]:
+    """The files whose headers are to be read; or none, and what is known of the weights without them."""
+    if known.kind not in {RepoKind.MODEL, RepoKind.DRAFT_HEAD}:
+        empty = known.kind is RepoKind.EMPTY
+        return (), _Weights(known_from=WeightsKnownFrom.CONFIG if empty else WeightsKnownFrom.FILES)
+    present = {file.path: file for file in repo.files}
+    index = known.index
+    if index is not None:
+        wanted = sorted(set(index.weight_map.values()))
+        missing = [path for path in wanted if path not in present]
+        if not missing:
+            return tuple(present[path] for path in wanted), None
+        may_lack = origin.source is SnapshotSource.CACHE or len(missing) == len(wanted)
+        if origin.complete or not may_lack:
+            raise _weights_error(repo, f"{index.path}: names {_shown(missing[0])}, which does not exist")
+        note = f"{len(missing)} of {len(wanted)} weight files are not on disk: sizes are the index's total"
+        return (), _index_only(index, note)
+    shards = checkpoint_files(repo.files, known.config)
+    if shards:
+        return shards, None
+    if known.kind is RepoKind.DRAFT_HEAD:
+        return (), _Weights(known_from=WeightsKnownFrom.FILES)
+    some = any(path.endswith(".safetensors") for path in present)
+    why = "the safetensors files make up no whole checkpoint" if some else "no weights on disk"
+    note = f"{why}: their size follows from the configuration alone"
+    return (), _Weights(known_from=WeightsKnownFrom.CONFIG, notes=(note,))
 
 
 def _index_only(index: _Index, note: str) -> _Weights:
     return _Weights(known_from=WeightsKnownFrom.INDEX, index_total_bytes=index.total_bytes, notes=(note,))
 
 
-def _read_index(repo: RepoFiles) -> _Index | None:
+def _read_index(repo: RepoFiles, names: set[str]) -> _Index | None:
     """The index of the checkpoint that engines load, or None where there is none at the repo's top."""
-    names = {file.path for file in repo.files}
     path = next((name for name in INDEXES if name in names), None)
     if path is None:
         return None

@@ -94,6 +94,12 @@ class Seen:
     authorization: str | None
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128  # the default of 5 makes a burst of connections wait for a second
+
+
 class HubServer:
     """The server; use it in a ``with`` block. ``url`` is what HF_ENDPOINT would hold."""
 
@@ -109,9 +115,7 @@ class HubServer:
         class Handler(_Handler):
             hub = server
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -157,6 +161,7 @@ class HubServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes; they must not wait for each other
     hub: HubServer
     fault: Fault
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -521,20 +522,35 @@ def download(server: HubServer, cache: Path, *names: str) -> None:
         hf_hub_download("org/tiny", name, endpoint=server.url, cache_dir=cache)
 
 
-@pytest.mark.parametrize("offline", [True, False], ids=["offline", "unreachable"])
-def test_the_hubs_cache_serves_without_a_network(server: HubServer, place: Place, offline: bool) -> None:
+@pytest.mark.parametrize("way", ["offline", "server down", "no network"])
+def test_the_hubs_cache_serves_without_a_network(server: HubServer, place: Place, way: str) -> None:
     files = sharded_repo()
     repo = add(server, files)
     download(server, place.cache, *files)
     server.fail("", Fault(status=503))
+    place.url = NO_CONNECTION if way == "no network" else server.url
     with server.counted() as requests:
-        snapshot = place.load(offline=offline)
-    assert len(requests) == (0 if offline else QUICK.attempts)
+        snapshot = place.load(offline=way == "offline")
+    assert len(requests) == (QUICK.attempts if way == "server down" else 0)
     assert parameters(snapshot) == TINY_LLAMA_PARAMETERS
-    assert (snapshot.source, snapshot.commit, snapshot.kind) == (SnapshotSource.CACHE, repo.commit, RepoKind.MODEL)
+    assert (snapshot.source, snapshot.commit, snapshot.kind) == (
+        SnapshotSource.CACHE,
+        repo.commit,
+        RepoKind.MODEL,
+    )
     assert "the Hub's cache on disk" in snapshot.notes[-1]
     by_commit = place.load(f"org/tiny@{repo.commit}", offline=True)
     assert by_commit.weight_groups == snapshot.weight_groups
+
+
+def test_a_commit_in_the_hubs_cache_serves_where_no_branch_is_known(server: HubServer, place: Place) -> None:
+    repo = add(server, single_file_repo())
+    for name in ("config.json", "model.safetensors"):
+        hf_hub_download("org/tiny", name, revision=repo.commit, endpoint=server.url, cache_dir=place.cache)
+    snapshot = place.load(offline=True)
+    assert (snapshot.commit, parameters(snapshot)) == (repo.commit, TINY_LLAMA_PARAMETERS)
+    assert "the newest one on disk was taken" in snapshot.notes[0]
+    place.refused(HubUnreachableError, "org/tiny@main", offline=True)
 
 
 def test_a_partly_filled_hub_cache_says_what_it_lacks(server: HubServer, place: Place) -> None:
@@ -613,6 +629,7 @@ def test_no_message_holds_a_token_even_if_the_server_echoes_it(
     with pytest.raises(SpecplanError) as caught:
         place.load()
     assert TOKEN not in f"{caught.value} {caught.value.hint} {caught.value.subject}"
+    assert TOKEN not in "".join(traceback.format_exception(caught.value))  # its causes, as --debug shows them
 
 
 def test_hf_endpoint_is_obeyed_and_nothing_is_printed(server: HubServer, tmp_path: Path) -> None:
