@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             raise
         except BaseException as error:
+            if isinstance(error.__context__, BrokenPipeError):
+                raise error.__context__ from None  # click turns a broken pipe into SystemExit(1)
             code = tell(error, Wishes.of(given))
     except BrokenPipeError:
         # Whoever read our output left; what Python still flushes at exit has to go nowhere.

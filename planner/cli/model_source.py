@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError
-from model_catalog.local_folder import load_folder
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
 from model_catalog.snapshot import ModelSnapshot, RepoRef
@@ -46,6 +45,8 @@ def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
     """
     ref = RepoRef.parse(name)
     if ref.folder is not None:
+        from model_catalog.local_folder import load_folder  # noqa: PLC0415 - the catalogue's models need no reader
+
         return load_folder(ref.folder, repo_id=ref.repo_id)
     if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE:
         snapshot = _offline(ref, output)
