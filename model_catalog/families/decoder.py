@@ -10,6 +10,7 @@ from typing import Final, Literal
 from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, Role, TensorTemplate
 from model_catalog.families.blocks import Tensors, attention, linear, norm, root
 from model_catalog.families.common import Reading, assemble, attention_cache, text_layer
+from model_catalog.families.layer_pattern import stated_windows
 from model_catalog.families.shape import Shape
 
 PRE_NORMS: Final = ("input_layernorm", "post_attention_layernorm")
@@ -139,14 +140,15 @@ def decoder(
 ) -> ArchitectureSpec:
     """Assemble a decoder: every layer has the style's attention, norms and MLP (or ``feed_forward(layer)``).
 
-    ``extra`` tensors are added to every layer and ``root_extra`` outside layers; ``caches`` (or ``windows``, None
-    for full attention) give one cache rule a layer.
+    ``extra`` tensors are added to every layer and ``root_extra`` outside layers. ``caches`` or ``windows`` give
+    one cache rule a layer; without them every layer attends to everything unless ``layer_types`` says otherwise.
     """
-    rules = full_attention(shape, windows) if caches is None else tuple(caches)
+    if caches is None:
+        caches = full_attention(shape, stated_windows(reading, shape.layers) if windows is None else windows)
     common = (*layer_norms(shape.hidden, style), *attention_tensors(shape, style), *extra)
     dense = mlp_tensors(shape.hidden, shape.intermediate, style) if feed_forward is None else ()
     layers: list[LayerSpec] = []
-    for number, rule in enumerate(rules):
+    for number, rule in enumerate(caches):
         inner = dense if feed_forward is None else feed_forward(number)
         layers.append(text_layer((*common, *inner), rule, attention_heads=shape.heads))
     tied = reading.tied(default=tied_default)

@@ -11,7 +11,6 @@ from typing import Final
 from model_catalog.architecture import ArchitectureSpec, Role, TensorTemplate
 from model_catalog.families.common import Builder, Reading
 from model_catalog.families.decoder import POST_NORMS, PRE_NORMS, Style, decoder
-from model_catalog.families.layer_pattern import stated_windows
 from model_catalog.families.shape import ShapeKeys, read_shape, unsupported
 
 _PLAIN: Final = ("up_proj", "down_proj")
@@ -23,8 +22,7 @@ def llama(reading: Reading) -> ArchitectureSpec:
     text = reading.text
     bias = text.boolean("attention_bias", default=False)
     style = Style(qkv_bias=bias, output_bias=bias, mlp_bias=text.boolean("mlp_bias", default=False))
-    shape = read_shape(reading, defaults=_LLAMA_CLASS)
-    return decoder(reading, shape, style, windows=stated_windows(reading, shape.layers))
+    return decoder(reading, read_shape(reading, defaults=_LLAMA_CLASS), style)
 
 
 def all_biases(reading: Reading) -> ArchitectureSpec:

@@ -10,7 +10,7 @@ from model_catalog.architecture import ArchitectureSpec
 from model_catalog.families.blocks import mixture
 from model_catalog.families.common import Builder, Reading
 from model_catalog.families.decoder import Experts, Style, decoder, mlp_tensors
-from model_catalog.families.layer_pattern import Windows, stated_windows
+from model_catalog.families.layer_pattern import Windows
 from model_catalog.families.shape import MAX_EXPERTS, Shape, read_shape, unsupported
 from model_catalog.families.windows import all_layers, qwen_windows
 
@@ -185,7 +185,6 @@ def _dense_first(reading: Reading, shape: Shape, style: Style) -> ArchitectureSp
         reading,
         shape,
         style,
-        windows=stated_windows(reading, shape.layers),
         feed_forward=lambda number: sparse if number >= first else dense,
         experts=experts,
     )

@@ -129,7 +129,11 @@ def qwen3(reading: Reading) -> ArchitectureSpec:
 
 
 def smollm3(reading: Reading) -> ArchitectureSpec:
-    """SmolLM3: Llama; windows only where ``use_sliding_window``, and then on the layers with rotary positions."""
+    """SmolLM3: Llama; windows only where ``use_sliding_window``, on the layers that ``layer_types`` names.
+
+    Raises:
+        ConfigError: windows are in use but ``layer_types`` is missing.
+    """
     text = reading.text
     bias = text.boolean("attention_bias", default=False)
     shape = read_shape(reading, defaults={"kv_heads": 4})
@@ -138,7 +142,8 @@ def smollm3(reading: Reading) -> ArchitectureSpec:
     kinds = layer_types(reading, shape.layers)
     if used and kinds is None:
         raise text.fail("layer_types", "missing, although use_sliding_window is true")
-    windows = windows_of(kinds or (), window_size(reading)) if used else None
+    window = window_size(reading) if used else None
+    windows = windows_of(kinds or (FULL,) * shape.layers, window)
     style = Style(qkv_bias=bias, output_bias=bias, mlp_bias=text.boolean("mlp_bias", default=False))
     return decoder(reading, shape, style, tied_default=True, windows=windows)
 

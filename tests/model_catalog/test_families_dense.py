@@ -146,6 +146,9 @@ WINDOWS = [
     ("llama4_text", {**EXPERTS, "attention_chunk_size": 8192}, "CCCFCCCF"),
     ("llama4_text", {**EXPERTS, "attention_chunk_size": 8192, "no_rope_layers": []}, "CCCFCCCF"),
     ("llama4_text", {**EXPERTS, "attention_chunk_size": None}, "FFFFFFFF"),
+    ("olmo2", {"layer_types": ["full_attention"] * 8}, "FFFFFFFF"),
+    ("smollm3", {"use_sliding_window": False, "sliding_window": 64}, "FFFFFFFF"),
+    ("smollm3", {"use_sliding_window": False, "layer_types": ["sliding_attention"] * 8}, "FFFFFFFF"),
     ("llama", {"sliding_window": 64, "layer_types": ["full_attention", "sliding_attention"] * 4}, "FSFSFSFS"),
 ]
 
