@@ -233,6 +233,8 @@ def _dflash(reading: Reading, *, with_embedding: bool, markov: bool) -> Architec
     shape = read_shape(reading)
     hidden = shape.hidden
     inputs = _target_hidden(reading, shape) * _auxiliary_layers(reading, "dflash_config", "target_layer_ids")
+    view.mark("block_size", "num_target_layers", "max_window_layers")
+    reading.top.mark("block_size")
     kinds = layer_types(reading, shape.layers)
     window = view.optional_integer("sliding_window", minimum=0) or None
     windows = windows_of(kinds, window) if kinds is not None else (None,) * shape.layers

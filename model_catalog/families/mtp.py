@@ -85,12 +85,13 @@ _LAYOUTS: Final[Mapping[str, MtpLayout]] = MappingProxyType(
         "mimo": MtpLayout(
             projection="input_proj", norms=("token_layernorm", "hidden_layernorm", "final_layernorm")
         ),
+        "mimo_v2_flash": MtpLayout(norms=("enorm", "hnorm", "final_layernorm")),
         "nemotron_h": MtpLayout(norms=("enorm", "hnorm", "final_layernorm")),
     }
 )
 _UNKNOWN: Final = MtpLayout(attention_only=True, proven=False)
 #: Their configs state MTP modules, but the published checkpoints hold exactly the decoder (Hub parameter counts).
-_NOT_STORED: Final = frozenset({"minimax_m2"})
+_NOT_STORED: Final = frozenset({"minimax_m2", "minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text"})
 
 
 def mtp_layers(reading: Reading, spec: ArchitectureSpec) -> tuple[LayerSpec, ...]:
@@ -117,8 +118,16 @@ def mtp_layers(reading: Reading, spec: ArchitectureSpec) -> tuple[LayerSpec, ...
     inner = _pattern_layer(reading, spec) if spec.model_type == "nemotron_h" else _inner_layer(spec, layout)
     if inner is None:
         return ()
-    layer = replace(inner, component=Component.MTP, tensors=(*_surroundings(spec, layout), *inner.tensors))
-    return (layer,) * count
+    return (_surrounded(spec, layout, inner),) * count
+
+
+def surround(spec: ArchitectureSpec, family: str, inner: LayerSpec) -> LayerSpec:
+    """An MTP layer made of ``inner`` with the projection and norms of ``family``'s checkpoints around it."""
+    return _surrounded(spec, _LAYOUTS.get(family, _UNKNOWN), inner)
+
+
+def _surrounded(spec: ArchitectureSpec, layout: MtpLayout, inner: LayerSpec) -> LayerSpec:
+    return replace(inner, component=Component.MTP, tensors=(*_surroundings(spec, layout), *inner.tensors))
 
 
 def _count(reading: Reading, layout: MtpLayout) -> int:

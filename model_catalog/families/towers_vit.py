@@ -213,3 +213,24 @@ def internvit(view: ConfigView, top: ConfigView, text_hidden: int) -> Templates 
     projector.linear("1", text_hidden, merged, bias=True)
     projector.linear("3", text_hidden, text_hidden, bias=True)
     return (*parts.templates, *projector.templates)
+
+
+def minimax_m3(view: ConfigView, top: ConfigView, text_hidden: int) -> Templates:
+    """MiniMax M3: a CLIP-like ViT with rotary positions; two projections before and two after merging patches."""
+    parts = TowerParts(Component.VISION, "vision_tower.vision_model.")
+    hidden, patch = view.integer("hidden_size"), view.integer("patch_size")
+    compression = view.section("img_token_compression_config")
+    merge, frames = 2, 2
+    if compression is not None:
+        merge = compression.integer("spatial_merge_size", default=2, maximum=_MAX_FACTOR)
+        frames = compression.integer("temporal_patch_size", default=2, maximum=_MAX_FACTOR)
+    channels = view.integer("num_channels", default=3)
+    parts.raw("embeddings.patch_embedding.weight", hidden, channels, frames, patch, patch)
+    parts.norm("pre_layrnorm", hidden, "layer")
+    _encoder(view, hidden).add(parts, "encoder.layers.*.")
+    projector = TowerParts(Component.PROJECTOR, "multi_modal_projector.")
+    inner = top.integer("projector_hidden_size", default=text_hidden)
+    for prefix, inputs in (("", hidden), ("merge_", text_hidden * merge * merge)):
+        projector.linear(f"{prefix}linear_1", inner, inputs, bias=True)
+        projector.linear(f"{prefix}linear_2", text_hidden, inner, bias=True)
+    return (*parts.templates, *projector.templates)
