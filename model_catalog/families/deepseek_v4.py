@@ -1,7 +1,7 @@
 """DeepSeek V4: one key-value row in a short window plus compressed rows, hyper-connections, hashed first routers.
 
-Shapes follow the modeling code of transformers 5.24, which leaves out the multi-token-prediction layer; with it they
-give the Hub's parameter count of DeepSeek-V4-Pro, 1,598,839,674,782. Names follow the published checkpoint.
+Shapes follow the modeling code of transformers 5.24, which leaves out the multi-token-prediction layer; with it
+they give the Hub's parameter count of DeepSeek-V4-Pro, 1,598,839,674,782. Names follow the published checkpoint.
 """
 
 from collections.abc import Mapping
@@ -30,12 +30,13 @@ _INDEXED_RATIO: Final = 4
 _INDEXER_BLOCK: Final = 128
 _INDEXER_SCALE_BYTES: Final = 4
 _MARKED: Final = (
-    "index_topk",
-    "expert_dtype",
     "compress_rope_theta",
-    "swiglu_limit",
     "ep_size",
+    "expert_dtype",
     "hc_sinkhorn_iters",
+    "index_topk",
+    "qk_rope_head_dim",
+    "swiglu_limit",
 )
 
 

@@ -18,7 +18,13 @@ from model_catalog.families.mtp import surround
 from model_catalog.families.shape import MAX_HEADS, Shape, read_shape
 
 _STORED_MTP_LAYERS: Final = 3
-_MARKED: Final = ("attention_chunk_size", "sliding_window_size", "attention_value_scale", "n_shared_experts")
+_MARKED: Final = (
+    "attention_chunk_size",
+    "attention_value_scale",
+    "n_shared_experts",
+    "sliding_window_size",
+    "swa_rope_theta",
+)
 
 
 def _half(view: ConfigView, shape: Shape, *, sliding: bool) -> LayerSpec:
