@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from planner import __version__
 from planner.cli.failure import EXIT_BROKEN_PIPE, EXIT_OK, Wishes, tell
@@ -76,9 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except BrokenPipeError:
             raise
+        except SystemExit as exit_:
+            # click's own exits: shell completion is done, or (with stdout wrapped) a pipe broke.
+            if isinstance(sys.stdout, PacifyFlushWrapper):
+                raise BrokenPipeError from exit_
+            code = exit_.code if isinstance(exit_.code, int) else EXIT_OK
         except BaseException as error:
-            if isinstance(error.__context__, BrokenPipeError):
-                raise error.__context__ from None  # click turns a broken pipe into SystemExit(1)
             code = tell(error, Wishes.of(given))
     except BrokenPipeError:
         # Whoever read our output left; what Python still flushes at exit has to go nowhere.
