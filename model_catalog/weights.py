@@ -5,14 +5,14 @@ The rules of residency, derivation by formula and the choice of files have modul
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, Component, Role
 from model_catalog.bounds import Basis, ByteRange
 from model_catalog.checkpoint_files import checkpoint_files
 from model_catalog.conversion import Quantization, on_the_fly
-from model_catalog.dtypes import DType
+from model_catalog.dtypes import FLOAT32, DType
 from model_catalog.errors import UsageError
 from model_catalog.snapshot import ModelSnapshot, WeightGroup, WeightsKnownFrom
 from model_catalog.weight_derivation import (
@@ -223,8 +223,12 @@ def _proven(
     agreement = f"within {apart:,} B of"
     if figure.agrees(sizes, layout):
         agreement, apart = ("in agreement with" if figure.slack_bytes else "equal to"), 0
+    widest = size + apart
+    if figure.elements is not None and any(item.key.endswith("dtype") for item in architecture.assumptions):
+        # A count proves the shapes, not the type, which the configuration leaves open.
+        widest = max(widest, sizes.total_bytes(replace(layout, dtype=FLOAT32)))
     return WeightTable(
-        stored=ByteRange(low_bytes=size - apart, high_bytes=size + apart),
+        stored=ByteRange(low_bytes=size - apart, high_bytes=widest),
         parameters=architecture.parameters(),
         basis=Basis.DERIVED,
         source=f"config.json, {agreement} {figure.told_by}" + (f" with {how}" if how else ""),
