@@ -177,15 +177,19 @@ def _rotary_lines(shape: EngineShape) -> Iterator[LineItem]:
         if architecture is None:
             continue
         found = _rotary_table(architecture, shape.element_bytes)
-        if found is not None:
-            size, formula = found
-            yield _line(
-                "rotary_table",
-                size,
-                "model_executor/layers/rotary_embedding (counted by 'Model loading took')",
-                formula,
-                owner=owner,
-            )
+        if found is None:
+            continue
+        size, formula = found
+        if owner is Owner.DRAFT:
+            # layers with the same rotary settings share one table, across models
+            size = ByteRange(low_bytes=0, high_bytes=size.high_bytes)
+        yield _line(
+            "rotary_table" if owner is Owner.TARGET else "draft_rotary_table",
+            size,
+            "model_executor/layers/rotary_embedding (counted by 'Model loading took')",
+            formula,
+            owner=owner,
+        )
 
 
 def _rotary_table(architecture: ArchitectureSpec, width: int) -> tuple[ByteRange, str] | None:

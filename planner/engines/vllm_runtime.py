@@ -28,7 +28,7 @@ _DRIVER_GROWTH_TP: Final = ByteRange(low_bytes=160 * MIB, high_bytes=2432 * MIB)
 _GRAPH_LOW_BYTES: Final = 24 * KIB
 _GRAPH_DENSE_HIGH_BYTES: Final = 512 * KIB
 _GRAPH_EXPERTS_HIGH_BYTES: Final = 768 * KIB
-_GRAPH_BASE_HIGH_BYTES: Final = 640 * MIB
+_GRAPH_BASE_HIGH_BYTES: Final = 400 * MIB
 _DRAFT_GRAPH_SETS: Final = 2  # prefill and decode
 # Capture may take more than the estimate that was charged: 0 to 0.46 GiB.
 _GRAPH_EXCESS_HIGH_BYTES: Final = 512 * MIB
@@ -93,7 +93,7 @@ def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
             "cuda_graphs",
             size,
             source=_MEASURED,
-            formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 640 MiB",
+            formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 400 MiB",
             owner=Owner.BOTH if drafting else Owner.TARGET,
         ),
         _line(

@@ -48,8 +48,10 @@ SHAPES: dict[str, Row] = {
 FITTED = ("codellama/", "ibm-granite/granite-3.1", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B", "google/gemma-2")
 #: Known misses, with what is seen there.
 MISSES = {
-    # the engine's own estimate is twice its real graphs (1.69 charged, 0.76 GiB used)
+    # the engine's own estimate is about twice its real graphs: 1.69 for 0.76, 1.60 for 0.84, 1.60 for 1.03 GiB
     ("cuda_graphs", "h100-019-meta-llama-llama-3-1-8b-tp2pp1dp1-8192"),
+    ("cuda_graphs", "h100-019-granite-3-1-2b-tp1pp1dp1-8192"),
+    ("cuda_graphs", "h100-019-w8a8-mistral-small-24b-tp2pp1dp1-8192"),
     # capture returned more memory than it took: -0.88 and -0.33 GiB
     *(
         (name, row_id)
@@ -154,7 +156,7 @@ def activation_with_graphs(row: Row) -> tuple[ByteRange, float]:
 
 def graphs_charged(row: Row) -> tuple[ByteRange, float]:
     """The estimate where it is printed, else what capture took; a negative reading is memory that was returned."""
-    printed = row.get("cuda_graph_estimate_gib", row["cuda_graph_gib"])
+    printed = float(row.get("cuda_graph_estimate_gib") or row["cuda_graph_gib"])
     lines = cuda_graphs(engine_shape(row))
     return lines[0].size, max(0.0, printed)
 
