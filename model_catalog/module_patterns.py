@@ -15,13 +15,17 @@ from model_catalog.errors import UnsupportedConfigError
 
 MAX_PATTERNS: Final = 100_000
 _MAX_EXPRESSION_CHARACTERS: Final = 300
-_MAX_WILDCARDS: Final = 5
+#: What bounds backtracking: expressions in one list, and in one expression repetitions and groups.
+_MAX_EXPRESSIONS: Final = 256
+_MAX_REPETITIONS: Final = 4
+_MAX_GROUPS: Final = 3
+_MAX_STARS: Final = 8
 #: What checkpoints put before ``layers.N``; lists spell any of them.
 _PREFIXES: Final = ("model.", "", "model.language_model.", "language_model.model.", "language_model.", "backbone.")
 #: Class names stand for every matrix that the method converts at all.
 _CLASSES: Final = frozenset({"Linear", "FusedMoE", "Conv1d", "MoEGate"})
-_QUANTIFIED_GROUP: Final = re.compile(r"\)[*+{]")
-_WILDCARD: Final = re.compile(r"[*+}]")
+_QUANTIFIED_GROUP: Final = re.compile(r"\)[*+?{]")
+_REPETITION: Final = re.compile(r"[*+}]|(?<!\()\?")
 _CONTAINER: Final = re.compile(r"^(?:.*?\.)??(?=(?:layers|h|blocks)\.\d)")
 
 
@@ -38,6 +42,8 @@ class ModulePatterns:
             _from_container(pattern) for pattern in plain if not pattern.startswith("re:") and "*" not in pattern
         )
         expressions = [pattern[3:] for pattern in plain if pattern.startswith("re:")]
+        if len(expressions) > _MAX_EXPRESSIONS:
+            raise _unsupported(f"lists {len(expressions)} module expressions", subject, key_path)
         shells = [pattern for pattern in plain if not pattern.startswith("re:") and "*" in pattern]
         self._expressions = tuple(_compiled(text, subject, key_path) for text in dict.fromkeys(expressions))
         self._shells = tuple(_compiled_shell(text, subject, key_path) for text in dict.fromkeys(shells))
@@ -72,7 +78,8 @@ def _from_container(pattern: str) -> str:
 def _compiled(text: str, subject: str, key_path: str) -> re.Pattern[str]:
     too_costly = (
         len(text) > _MAX_EXPRESSION_CHARACTERS
-        or len(_WILDCARD.findall(text)) > _MAX_WILDCARDS
+        or len(_REPETITION.findall(text)) > _MAX_REPETITIONS
+        or text.count("(") > _MAX_GROUPS
         or _QUANTIFIED_GROUP.search(text) is not None
     )
     if too_costly:
@@ -88,7 +95,7 @@ def _compiled(text: str, subject: str, key_path: str) -> re.Pattern[str]:
 
 
 def _compiled_shell(text: str, subject: str, key_path: str) -> re.Pattern[str]:
-    if len(text) > _MAX_EXPRESSION_CHARACTERS or text.count("*") > _MAX_WILDCARDS:
+    if len(text) > _MAX_EXPRESSION_CHARACTERS or text.count("*") > _MAX_STARS:
         raise _unsupported(
             f"has a module pattern that is too costly to apply: {ascii(text)[:80]}", subject, key_path
         )
