@@ -191,6 +191,9 @@ def _eagle3(reading: Reading, *, with_embedding: bool) -> ArchitectureSpec:
         reading, "eagle_config", "eagle_aux_hidden_state_layer_ids"
     )
     vocabulary = top.integer("draft_vocab_size", default=shape.vocabulary)
+    view.mark(
+        "attention_head_dim", "use_cla", "cla_share_factor", "dense_list", "sliding_window", "use_sliding_window"
+    )
     bias = view.boolean("attention_bias", default=False)
     cache = attention_cache(shape.kv_heads, shape.head_dim, shape.head_dim)
     norms = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
@@ -233,7 +236,7 @@ def _dflash(reading: Reading, *, with_embedding: bool, markov: bool) -> Architec
     shape = read_shape(reading)
     hidden = shape.hidden
     inputs = _target_hidden(reading, shape) * _auxiliary_layers(reading, "dflash_config", "target_layer_ids")
-    view.mark("block_size", "num_target_layers", "max_window_layers")
+    view.mark("block_size", "num_target_layers", "max_window_layers", "use_sliding_window")
     reading.top.mark("block_size")
     kinds = layer_types(reading, shape.layers)
     window = view.optional_integer("sliding_window", minimum=0) or None

@@ -258,4 +258,5 @@ FAMILIES: Final[Mapping[str, Builder]] = {
     "glm_moe_dsa": build_deepseek,
     "glm4_moe_lite": build_deepseek,
     "minicpm3": _minicpm3,
+    "MiniCPM3ForCausalLM": _minicpm3,
 }

@@ -12,7 +12,14 @@ from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, N
 from model_catalog.config_view import MAX_LAYERS, ConfigView
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, norm, plain_mlp, root
 from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
-from model_catalog.families.shape import Shape, ShapeKeys, read_shape, unsupported
+from model_catalog.families.shape import (
+    MAX_HEADS,
+    Shape,
+    ShapeKeys,
+    read_head_dim,
+    read_kv_heads,
+    unsupported,
+)
 from model_catalog.families.state_mixers import Mamba2
 
 _MAX_KERNEL: Final = 4096
@@ -131,8 +138,19 @@ def _mixture(view: ConfigView, hidden: int) -> Tensors:
 
 
 def hybrid_shape(reading: Reading, blocks: int) -> Shape:
-    """The extents of a Nemotron-H model of this many blocks."""
-    return read_shape(reading, keys=_KEYS, defaults={"layers": blocks, "intermediate": 0, "head_dim": 128})
+    """The extents of a Nemotron-H model of this many blocks; its config need not state their number."""
+    view = reading.text
+    hidden = view.integer("hidden_size")
+    heads = view.integer(*_KEYS.heads, maximum=MAX_HEADS)
+    return Shape(
+        hidden=hidden,
+        layers=blocks,
+        heads=heads,
+        kv_heads=read_kv_heads(reading, _KEYS.kv_heads, heads),
+        head_dim=read_head_dim(reading, _KEYS, hidden, heads, 128),
+        intermediate=view.integer("intermediate_size", default=0, minimum=0),
+        vocabulary=view.integer("vocab_size"),
+    )
 
 
 def _nemotron_h(reading: Reading) -> ArchitectureSpec:

@@ -9,6 +9,28 @@ from typing import Final
 
 #: Module of ``model_catalog.families`` -> the names that its ``FAMILIES`` table holds.
 MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "latent": (
+        "deepseek",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "kimi_k2",
+        "kimi_k25",
+        "glm_moe_dsa",
+        "glm4_moe_lite",
+        "minicpm3",
+        "MiniCPM3ForCausalLM",
+    ),
+    "mimo_v2": ("mimo_v2_flash",),
+    "minimax_m3": (
+        "minimax_m3",
+        "minimax_m3_vl",
+        "minimax_m3_vl_text",
+    ),
+    "deepseek_v4": (
+        "deepseek_v4",
+        "DeepseekV4ForCausalLM",
+    ),
     "heads": (
         "LlamaForCausalLMEagle3",
         "Eagle3LlamaForCausalLM",
@@ -105,17 +127,6 @@ MODULE_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "falcon_mamba",
         "mamba2",
         "rwkv",
-    ),
-    "latent": (
-        "deepseek",
-        "deepseek_v2",
-        "deepseek_v3",
-        "deepseek_v32",
-        "kimi_k2",
-        "kimi_k25",
-        "glm_moe_dsa",
-        "glm4_moe_lite",
-        "minicpm3",
     ),
     "windows": (
         "mistral",

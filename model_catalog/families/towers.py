@@ -1,7 +1,8 @@
 """Which vision or audio tower a configuration describes, as tensor templates; or that its size is not known.
 
 Proven by the Hub's parameter counts or published index files: Gemma 3, Qwen2.5-VL, Qwen3-VL, Qwen3.5, Mistral 3,
-Llama 4, LLaVA 1.5, Kimi K2.5 and K3, GLM-4.1V, InternVL 2, Qwen2-Audio, Gemma 4, MiniMax M3.
+Llama 4, LLaVA 1.5, Kimi K2.5 and K3, GLM-4.1V, InternVL 2, Qwen2-Audio, Gemma 4, MiniMax M3,
+MiniCPM-V 4.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,6 +41,7 @@ _WITH_TOP: Final[Mapping[str, _ToppedTower]] = MappingProxyType(
         "mistral3": towers_vit.mistral3,
         "internvl_chat": towers_vit.internvit,
         "minimax_m3_vl": towers_vit.minimax_m3,
+        "minicpmv": towers_vit.minicpmv,
     }
 )
 #: Hidden sizes that the decoders' config classes supply (transformers 5.24).

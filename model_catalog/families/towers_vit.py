@@ -38,15 +38,15 @@ def _patch(view: ConfigView, hidden: int, parts: TowerParts, name: str, *, bias:
         parts.raw(f"{name}.bias", hidden)
 
 
-def siglip(view: ConfigView) -> TowerParts:
+def siglip(view: ConfigView, *, prefix: str = "vision_tower.vision_model.", headless: bool = False) -> TowerParts:
     """SigLIP; with the attention-pooling head unless ``vision_use_head`` is false."""
-    parts = TowerParts(Component.VISION, "vision_tower.vision_model.")
+    parts = TowerParts(Component.VISION, prefix)
     hidden, intermediate = view.integer("hidden_size"), view.integer("intermediate_size")
     _patch(view, hidden, parts, "embeddings.patch_embedding", bias=True)
     parts.raw("embeddings.position_embedding.weight", _patches(view), hidden)
     _encoder(view, hidden).add(parts, "encoder.layers.*.")
     parts.norm("post_layernorm", hidden, "layer")
-    if view.boolean("vision_use_head", default=True):
+    if not headless and view.boolean("vision_use_head", default=True):
         parts.raw("head.probe", 1, 1, hidden)
         parts.linear("head.attention.in_proj", 3 * hidden, hidden, bias=True)
         parts.linear("head.attention.out_proj", hidden, hidden, bias=True)
@@ -234,3 +234,20 @@ def minimax_m3(view: ConfigView, top: ConfigView, text_hidden: int) -> Templates
         projector.linear(f"{prefix}linear_1", inner, inputs, bias=True)
         projector.linear(f"{prefix}linear_2", text_hidden, inner, bias=True)
     return (*parts.templates, *projector.templates)
+
+
+def minicpmv(view: ConfigView, top: ConfigView, text_hidden: int) -> Templates | None:
+    """MiniCPM-V 2.6 and later: SigLIP without head, and a resampler of learned queries."""
+    if view.text("model_type", default="") != "siglip_vision_model" or top.boolean(
+        "drop_vision_last_layer", default=True
+    ):
+        return None
+    projector = TowerParts(Component.PROJECTOR, "resampler.")
+    projector.raw("query", top.integer("query_num", default=64), text_hidden)
+    projector.linear("kv_proj", text_hidden, view.integer("hidden_size"), bias=False)
+    projector.linear("attn.in_proj", 3 * text_hidden, text_hidden, bias=True)
+    projector.linear("attn.out_proj", text_hidden, text_hidden, bias=True)
+    for name in ("ln_q", "ln_kv", "ln_post"):
+        projector.norm(name, text_hidden, "layer")
+    projector.raw("proj", text_hidden, text_hidden)
+    return (*siglip(view, prefix="vpm.", headless=True).templates, *projector.templates)
