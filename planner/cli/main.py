@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import click
-from click.utils import PacifyFlushWrapper
 
 from planner import __version__
 from planner.cli.failure import EXIT_BROKEN_PIPE, EXIT_OK, Wishes, tell
@@ -70,6 +69,7 @@ def group() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Never raises."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    stdout = sys.stdout
     try:
         try:
             result = group.main(args=given or ["--help"], prog_name="specplan", standalone_mode=False)
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             raise
         except SystemExit as exit_:
-            # click's own exits: shell completion is done, or (with stdout wrapped) a pipe broke.
-            if isinstance(sys.stdout, PacifyFlushWrapper):
+            # click's own exits: shell completion is done or, with stdout replaced, a pipe broke.
+            if sys.stdout is not stdout:
                 raise BrokenPipeError from exit_
             code = exit_.code if isinstance(exit_.code, int) else EXIT_OK
         except BaseException as error:

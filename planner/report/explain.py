@@ -16,7 +16,8 @@ def explain_text(plan: Plan, assumptions: Sequence[Assumption] = ()) -> str:
     for rank_plan in plan.ranks:
         if len(plan.ranks) > 1:
             blocks.append(f"Rank {rank_plan.rank.index}, stage {rank_plan.rank.stage}")
-        blocks += [_receipt(item) for item in rank_plan.breakdown.items]
+        budgeted = rank_plan.verdict.budget_bytes is not None
+        blocks += [_receipt(item, budgeted=budgeted) for item in rank_plan.breakdown.items]
         blocks.append(f"Total: {need(rank_plan.breakdown.total)}")
     if assumptions:
         lines = ["Unsaid in the configuration, so taken as:"]
@@ -27,8 +28,8 @@ def explain_text(plan: Plan, assumptions: Sequence[Assumption] = ()) -> str:
     return "\n\n".join(blocks)
 
 
-def _receipt(item: LineItem) -> str:
-    where = "inside the budget" if item.inside_budget else "outside the budget"
+def _receipt(item: LineItem, *, budgeted: bool) -> str:
+    where = (", inside the budget" if item.inside_budget else ", outside the budget") if budgeted else ""
     size = (
         f"{item.high_bytes:,} B"
         if item.low_bytes == item.high_bytes
@@ -37,9 +38,7 @@ def _receipt(item: LineItem) -> str:
     title = f"{safe_line(item.label)} [{GROUP_NAMES[item.group]}, {item.owner.value}]"
     lines = _wrapped(f"{title}: {need(item.size)}", first="", rest="    ")
     lines += _wrapped(f"{safe_line(item.formula)} = {size}", first="    ", rest="      ")
-    lines += _wrapped(
-        f"{item.basis.value}, {where}; source: {safe_line(item.source)}", first="    ", rest="      "
-    )
+    lines += _wrapped(f"{item.basis.value}{where}; source: {safe_line(item.source)}", first="    ", rest="      ")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 A draft must also keep within its share of the device.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,7 +21,7 @@ from planner.workload import Workload
 #: A shorter context than this serves nobody, so it is not offered.
 LEAST_USEFUL_CONTEXT: Final = 256
 _FP8: Final = "fp8"
-_TP_DEGREES: Final = (2, 4, 8, 16)
+_TP_DEGREES: Final = (2, 4, 8)
 _FEWER_BATCHED_TOKENS: Final = 2048
 
 
@@ -171,6 +172,13 @@ class _Finder:
     def _without_draft(self) -> Iterator[Remedy]:
         if self._serving.draft is None:
             return
+        budget = make_plan(self._serving, self._devices, self._engine).draft_budget
+        if budget is not None and budget.share is not None and budget.within is False:
+            percent = math.ceil(budget.share * 100)
+            if percent <= 100 and self._fits(replace(self._workload, draft_budget_share=percent / 100)):
+                yield Remedy(
+                    option="--draft-budget", value=f"{percent}%", text="allow the draft as much as it takes"
+                )
         alone = replace(self._serving, draft=None, workload=replace(self._workload, num_speculative_tokens=0))
         if _fits(alone, self._devices, self._engine):
             yield Remedy(option="--draft", value="none", text="the target alone fits")

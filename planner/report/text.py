@@ -61,13 +61,13 @@ def verdict_lines(findings: Findings) -> list[str]:
     """The answer in one line, then why."""
     shown = findings.shown
     plan = (shown.set_up if shown else findings.alone).plan
-    lines = wrapped(verdict_line(plan))
-    lines += [line for reason in plan.verdict.reasons for line in wrapped(safe_line(reason.text), indent=2)]
+    lines = wrapped(verdict_line(plan), indent=2)
+    lines += [line for reason in plan.verdict.reasons for line in wrapped(f"  {safe_line(reason.text)}", indent=2)]
     if shown is not None and not shown.accepted:
         for reason in shown.reasons:
             if reason.code == "over_draft_budget":
-                lines += wrapped(f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(reason.text)}.")
-        lines += wrapped(f"The target alone: {verdict_line(findings.alone.plan)}")
+                lines += wrapped(f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(reason.text)}.", indent=2)
+        lines += wrapped(f"The target alone: {verdict_line(findings.alone.plan)}", indent=2)
     return lines
 
 
@@ -119,7 +119,7 @@ def _header(findings: Findings, plan: Plan, shown: JudgedDraft | None, facts: Ta
         method = _METHODS[shown.draft.method]
         named = f"{safe_line(shown.name)} as {method}" if shown.draft.model is not None else method
         rows.append(("Draft", f"{named}, {count(shown.draft.num_speculative_tokens, 'token')} a step"))
-    rows.append(("Request", f"{work.batch:,} × {work.context_tokens:,} tokens"))
+    rows.append(("Request", f"{count(work.batch, 'sequence')} of {work.context_tokens:,} tokens"))
     widths = f"tp {work.tp}" + (f", pp {work.pp}" if work.pp > 1 else "")
     rows.append(("Engine", f"{engine.name} {engine.version}, {widths}"))
     rows.append(("Devices", safe_line(device_line(findings.devices))))
@@ -208,12 +208,12 @@ def _detail_rows(set_up: SetUp, facts: TargetFacts) -> list[tuple[str, str]]:
     work = plan.serving.workload
     rows = [("Utilisation", _window_text(plan)), ("Engine's cache", _pool_text(plan))]
     if plan.verdict.answer is not Answer.UNKNOWN:
-        context = "none" if set_up.max_context_tokens is None else f"{set_up.max_context_tokens:,} tokens"
-        batch = "none" if set_up.max_batch is None else f"{set_up.max_batch:,}"
+        context, batch = set_up.max_context_tokens, set_up.max_batch
         rows.append(
             (
-                "Could go up to",
-                f"context {context} at batch {work.batch:,}; batch {batch} at {work.context_tokens:,}",
+                "Fits up to",
+                f"{'no context' if context is None else f'context {context:,}'} at batch {work.batch:,}; "
+                f"{'no batch' if batch is None else f'batch {batch:,}'} at context {work.context_tokens:,}",
             )
         )
     rows.append(("Draft's share", _draft_text(plan)))
