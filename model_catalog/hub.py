@@ -37,8 +37,8 @@ from model_catalog.hub_errors import (
 )
 from model_catalog.local_folder import FolderFiles, load_folder
 from model_catalog.repo_reader import Origin, Progress, read_snapshot
-from model_catalog.snapshot import ModelSnapshot, RepoFile, RepoRef, SnapshotSource, WeightsKnownFrom
-from model_catalog.snapshot_store import SnapshotStore, is_commit
+from model_catalog.snapshot import ModelSnapshot, RepoFile, RepoRef, SnapshotSource, WeightsKnownFrom, is_commit
+from model_catalog.snapshot_store import SnapshotStore
 
 DEFAULT_REVISION: Final = "main"
 #: Of an error's body; its headers that the client's judge looks at.

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from model_catalog.errors import HubServerError, WeightsError
-from model_catalog.snapshot import RepoFile, TokenizerFingerprint
-from model_catalog.snapshot_store import is_commit
+from model_catalog.snapshot import RepoFile, TokenizerFingerprint, is_commit
 
 #: A description lists every file in a few hundred bytes; the largest repos have some ten thousand.
 DESCRIPTION_LIMIT_BYTES: Final = 32_000_000

@@ -16,6 +16,7 @@ from model_catalog.errors import UsageError
 
 SNAPSHOT_SCHEMA: Final = "specplan.snapshot/1"
 _REPO_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _REVISION: Final = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
 
 
@@ -44,6 +45,11 @@ class WeightsKnownFrom(StrEnum):
     INDEX = "index"  #: names and a total from the index file
     FILES = "files"  #: file sizes only
     CONFIG = "config"  #: nothing but the configuration
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision is a full commit hash, which always means the same files."""
+    return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

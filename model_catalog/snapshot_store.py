@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from model_catalog.errors import UsageError
-from model_catalog.snapshot import ModelSnapshot, SnapshotSource
+from model_catalog.snapshot import ModelSnapshot, SnapshotSource, is_commit
 
 #: Raise this whenever the same commit would now be read differently (tensor names, roles, grouping).
 READER_VERSION: Final = 1
 ENTRY_LIMIT_BYTES: Final = 32_000_000
 MAX_ENTRIES: Final = 1000
 _STORE_SCHEMA: Final = "specplan.store/1"
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -36,11 +35,6 @@ class KnownCommit:
 
     commit: str
     age_seconds: float
-
-
-def is_commit(revision: str | None) -> bool:
-    """Whether a revision is a full commit hash, which always means the same files."""
-    return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def cache_folder() -> Path:

@@ -2,9 +2,12 @@ import json
 import os
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hub_server import Sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_repos import (
     TINY_LLAMA,
     TINY_LLAMA_PARAMETERS,
@@ -18,7 +21,14 @@ from made_repos import (
 
 from model_catalog import local_folder, repo_reader
 from model_catalog.architecture import Component, Role
-from model_catalog.errors import ConfigError, ModelNotFoundError, NotAModelError, SpecplanError, WeightsError
+from model_catalog.errors import (
+    ConfigError,
+    ModelError,
+    ModelNotFoundError,
+    NotAModelError,
+    SpecplanError,
+    WeightsError,
+)
 from model_catalog.local_folder import load_folder
 from model_catalog.snapshot import ModelSnapshot, RepoKind, SnapshotSource, WeightsKnownFrom
 
@@ -168,6 +178,7 @@ def test_one_missing_shard_is_an_error(tmp_path: Path) -> None:
         load(write_folder(tmp_path, files))
 
 
+SHARD = "model-00002-of-00003.safetensors"
 GOOD = single_file_repo()["model.safetensors"]
 assert isinstance(GOOD, bytes)
 
@@ -284,3 +295,34 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(folder / "config.json")
     with pytest.raises(ConfigError, match=r"config\.json: is not a plain file"):
         load(folder)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+#: Keys that the readers look at, with values that they do not expect.
+ODD_OBJECTS = st.dictionaries(
+    st.sampled_from(["architectures", "model_type", "text_config", "num_hidden_layers", "n_layer"])
+    | st.sampled_from(["weight_map", "metadata", "total_size", "transformers_weights", "quantization"]),
+    JSON_VALUES,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    name=st.sampled_from(["config.json", "model.safetensors.index.json", SHARD, "hf_quant_config.json"]),
+    content=st.binary(max_size=200)
+    | JSON_VALUES.map(json.dumps).map(str.encode)
+    | ODD_OBJECTS.map(json.dumps).map(str.encode),
+)
+def test_whatever_a_file_holds_only_our_own_errors_come_out(name: str, content: bytes) -> None:
+    try:
+        with TemporaryDirectory() as folder:
+            snapshot = load(write_folder(Path(folder), {**sharded_repo(shards=3), name: content}))
+    except ModelError as error:
+        assert error.hint
+        return
+    assert snapshot.kind in RepoKind
