@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from model_catalog.bounds import ByteRange
 from planner.devices import Device
-from planner.engines.base import EngineCache, EngineDefaults, EngineProfile, Rank, Serving
+from planner.engines.base import EngineCache, EngineDefaults, EngineProfile, Loading, Rank, Serving
 from planner.errors import ParallelismError
 from planner.memory.breakdown import Group, MemoryBreakdown, Owner
 from planner.verdict import (
@@ -30,6 +30,7 @@ class RankPlan:
     rank: Rank
     breakdown: MemoryBreakdown
     verdict: RankVerdict
+    loading: Loading | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile
         _judge(serving, rank, breakdown, fraction) for rank, breakdown in zip(ranks, breakdowns, strict=True)
     )
     plans = tuple(
-        RankPlan(rank=rank, breakdown=breakdown, verdict=verdict)
+        RankPlan(rank=rank, breakdown=breakdown, verdict=verdict, loading=engine.loading(serving, rank))
         for rank, breakdown, verdict in zip(ranks, breakdowns, verdicts, strict=True)
     )
     binding = min(range(len(plans)), key=lambda position: _tightness(plans[position].verdict))

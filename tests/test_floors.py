@@ -33,6 +33,7 @@ FLOORS = (
 #: Catalogue modules that read or write; the pure ones must not import them.
 CATALOGUE_IO = {
     "model_catalog.hub",
+    "model_catalog.hub_answers",
     "model_catalog.catalogue",
     "model_catalog.local_folder",
     "model_catalog.snapshot_store",

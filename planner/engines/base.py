@@ -97,6 +97,14 @@ class EngineDefaults:
     gpu_memory_utilization: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """Start-up needs: device memory above the resident weights for a moment, and the host's, all ranks there."""
+
+    extra: ByteRange
+    host: ByteRange
+
+
 class EngineProfile(Protocol):
     """One engine. ``budget_base`` says what its memory fraction is a fraction of."""
 
@@ -127,6 +135,10 @@ class EngineProfile(Protocol):
 
     def lines(self, serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
         """Every line of one rank, the cache need of context x batch included."""
+        ...
+
+    def loading(self, serving: Serving, rank: Rank) -> Loading | None:
+        """What loading takes on this rank and on the host; None where the profile does not know."""
         ...
 
     def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:

@@ -15,7 +15,7 @@ from model_catalog.bounds import Basis, ByteRange
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
 from planner.devices import Device
-from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Rank, Serving, layers_of
+from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Loading, Rank, Serving, layers_of
 from planner.engines.vllm_checks import check_context
 from planner.engines.weight_lines import weight_lines
 from planner.memory.breakdown import Group, LineItem, Owner
@@ -111,6 +111,11 @@ class TransformersProfile:
         if rank.first_stage and serving.draft is not None and serving.draft.model is not None:
             lines += self._draft_lines(serving, serving.draft.model)
         return tuple(lines)
+
+    def loading(self, serving: Serving, rank: Rank) -> Loading | None:
+        """Not known: it depends on how accelerate places the shards."""
+        del serving, rank
+        return None
 
     def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:
         """There is no pool."""

@@ -5,19 +5,22 @@ Decides who owns a line and in which order the lines stand. Source: vLLM 0.33.0 
 split over the target's TP group).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from model_catalog.architecture import Component
 from model_catalog.bounds import ByteRange
+from model_catalog.model import Model
 from model_catalog.weights import ResidentGroup
 from planner.devices import Device
-from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Rank, Serving
+from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Loading, Rank, Serving
 from planner.engines.vllm_activation import activation_peak, verification_logits
 from planner.engines.vllm_buffers import persistent_buffers
 from planner.engines.vllm_cache import cache_lines, count_cache_groups, engine_pool
 from planner.engines.vllm_checks import check_context, check_draft, check_parallelism, deal_layers
 from planner.engines.vllm_defaults import engine_defaults
+from planner.engines.vllm_loading import host_memory_bytes, kernel_copies, load_peak_bytes
 from planner.engines.vllm_runtime import cuda_graphs, device_context, driver_growth
 from planner.engines.vllm_shape import VLLM_VERSION, shape_of
 from planner.engines.weight_lines import weight_lines
@@ -77,6 +80,13 @@ class VllmProfile:
             *verification_logits(shape),
         )
 
+    def loading(self, serving: Serving, rank: Rank) -> Loading | None:
+        """Momentary copies while loading, and the host memory of all processes on one machine."""
+        shape = shape_of(serving, rank, self.defaults(serving, rank.device))
+        sizes = [file.size_bytes for file in serving.target.snapshot.files if file.path.endswith(".safetensors")]
+        largest = max((size for size in sizes if size is not None), default=None)
+        return Loading(extra=load_peak_bytes(shape), host=host_memory_bytes(shape, largest_file_bytes=largest))
+
     def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:
         """The pool at the low end of ``available``: what the engine is certain to have."""
         return engine_pool(serving, self.defaults(serving, rank.device), available)
@@ -92,13 +102,7 @@ def _target_weights(serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
         holds_towers=rank.first_stage,
         expert_parallel=serving.workload.expert_parallel,
     )
-    return weight_lines(
-        serving.target,
-        serving.target.weights.resident,
-        placement,
-        group=Group.TARGET_WEIGHTS,
-        owner=Owner.TARGET,
-    )
+    return _lines_of(serving.target, serving.target.weights.resident, placement, Owner.TARGET)
 
 
 def _draft_weights(serving: Serving) -> tuple[LineItem, ...]:
@@ -124,4 +128,29 @@ def _draft_weights(serving: Serving) -> tuple[LineItem, ...]:
         holds_towers=False,
         expert_parallel=serving.workload.expert_parallel,
     )
-    return weight_lines(model, groups, placement, group=Group.DRAFT_WEIGHTS, owner=Owner.DRAFT)
+    return _lines_of(model, groups, placement, Owner.DRAFT)
+
+
+def _lines_of(
+    model: Model, groups: Iterable[ResidentGroup], placement: Placement, owner: Owner
+) -> tuple[LineItem, ...]:
+    """The checkpoint's share of this rank, and what kernels keep beside it."""
+    group = Group.TARGET_WEIGHTS if owner is Owner.TARGET else Group.DRAFT_WEIGHTS
+    layers = model.architecture.layers
+    held = (
+        number
+        for number in sorted(placement.layers)
+        if placement.holds_mtp == (layers[number].component is Component.MTP)
+    )
+    return (
+        *weight_lines(model, groups, placement, group=group, owner=owner),
+        *kernel_copies(
+            model.architecture,
+            model.quantization,
+            layers=held,
+            tp=placement.tp,
+            expert_parallel=placement.expert_parallel,
+            group=group,
+            owner=owner,
+        ),
+    )

@@ -27,6 +27,8 @@ _INPUT_BYTES_PER_TOKEN: Final = 13
 _FLASHINFER_WORKSPACE_BYTES: Final = 394 * MIB  # envs.py, VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
 _FLASHINFER_LATENT_WORKSPACE_BYTES: Final = 128 * MIB  # mla/flashinfer_mla.py
 _BLACKWELL_DATACENTER: Final = 10
+_FLASH_ATTENTION_MAJORS: Final = frozenset({8, 9, 12})
+_PLAIN_CACHES: Final = frozenset({"auto", "bfloat16", "float16"})
 _LARGEST_CONTEXT_WORKSPACE_ROWS: Final = 64 * 1024
 _NGRAM_BLOCK_TOKENS: Final = 256
 _SMALLEST_ROTARY_SHARE: Final = 4  # partial rotary embeddings rotate a quarter of the head at least
@@ -231,16 +233,26 @@ def _workspace_lines(shape: EngineShape) -> Iterator[LineItem]:
             f"{rows:,} rows x {width} x {shape.element_bytes} B",
             inside_budget=False,
         )
-    capability = shape.device.compute_capability
-    certain = capability is not None and capability[0] == _BLACKWELL_DATACENTER
-    usual = _FLASHINFER_LATENT_WORKSPACE_BYTES if latent else _FLASHINFER_WORKSPACE_BYTES
+    size = _flashinfer_workspace(shape, latent=latent is not None)
     yield _line(
         "flashinfer_workspace",
-        ByteRange(low_bytes=usual if certain else 0, high_bytes=_FLASHINFER_WORKSPACE_BYTES),
+        size,
         "v1/attention/backends/flashinfer.py (after the memory profile)",
         "394 MiB (128 MiB for latent attention) where FlashInfer attends: the default on data-centre Blackwell",
         inside_budget=False,
     )
+
+
+def _flashinfer_workspace(shape: EngineShape, *, latent: bool) -> ByteRange:
+    """None where FlashAttention or Triton attends by default: 16-bit caches on Ampere, Ada, Hopper, RTX Blackwell."""
+    capability = shape.device.compute_capability
+    major = capability[0] if capability else None
+    low = 0
+    if major == _BLACKWELL_DATACENTER:
+        low = _FLASHINFER_LATENT_WORKSPACE_BYTES if latent else _FLASHINFER_WORKSPACE_BYTES
+    elif major in _FLASH_ATTENTION_MAJORS and shape.kv_cache_dtype in _PLAIN_CACHES:
+        return ByteRange.point(0)
+    return ByteRange(low_bytes=low, high_bytes=_FLASHINFER_WORKSPACE_BYTES)
 
 
 def _keeps_token_ids(shape: EngineShape) -> bool:

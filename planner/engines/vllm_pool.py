@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from model_catalog.architecture import LayerSpec
 from model_catalog.bounds import ByteRange
 from model_catalog.errors import UsageError
+from model_catalog.units import ceil_div
 from planner.engines.vllm_grouping import CacheGroup, group_layers
 from planner.engines.vllm_layout import CacheSettings, paged_layers
 
@@ -112,9 +113,10 @@ def request_need(
 ) -> PagedNeed:
     """What ``batch`` sequences of ``context_tokens`` hold in the pool of one rank, its reserved block included.
 
-    High: the engine's own charge for each request, with windows still holding the tokens in flight. Low: what a
-    decoding request keeps, windows at their own length. Look-ahead slots come on top of the context, but not
-    past ``max_model_len``. ``stage`` None: the widest pipeline stage.
+    High: one request at the engine's own charge, with windows still holding the tokens in flight, and the others
+    at rest beside what they share of these. Low: what a decoding request keeps, windows at their own length.
+    Look-ahead slots come on top of the context, but not past ``max_model_len``. ``stage`` None: the widest
+    pipeline stage.
 
     Raises:
         UsageError: for an unknown cache dtype or layers the engine cannot lay out.
@@ -165,8 +167,20 @@ def _blocks(
     tokens = max(context_tokens, min(context_tokens + lookahead_tokens, settings.max_model_len))
     in_flight = settings.in_flight_tokens
     low = sum(group.blocks_at_rest(tokens, in_flight) for group in pool.groups)
-    high = sum(group.blocks_charged(tokens, in_flight) for group in pool.groups)
-    return batch * low + NULL_BLOCKS, batch * high + NULL_BLOCKS
+    high = sum(_most_blocks(group, tokens, batch, in_flight) for group in pool.groups)
+    return batch * low + NULL_BLOCKS, high + NULL_BLOCKS
+
+
+def _most_blocks(group: CacheGroup, tokens: int, batch: int, in_flight: int) -> int:
+    """Blocks that ``batch`` requests hold in one group at worst.
+
+    Tokens in flight are shared by all requests, so only one of them can be charged for all; the others hold their
+    window, a block more where it starts inside one, and between them the blocks of the tokens in flight.
+    """
+    charged = group.blocks_charged(tokens, in_flight)
+    settled = min(charged, group.blocks_charged(tokens, 0) + 1)
+    shared = (batch - 1) * settled + charged + ceil_div(in_flight, group.block_size)
+    return min(batch * charged, shared)
 
 
 def _size(pool: _Pool, blocks_low: int, blocks_high: int) -> ByteRange:

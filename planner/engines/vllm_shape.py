@@ -38,6 +38,7 @@ class EngineShape:
     pp: int = 1
     expert_parallel: bool = False
     enforce_eager: bool = False
+    kv_cache_dtype: str = "auto"
     element_bytes: int = HALF_BYTES
     first_stage: bool = True
     last_stage: bool = True
@@ -93,6 +94,7 @@ def shape_of(serving: Serving, rank: Rank, defaults: EngineDefaults) -> EngineSh
         pp=workload.pp,
         expert_parallel=workload.expert_parallel,
         enforce_eager=workload.enforce_eager,
+        kv_cache_dtype=workload.kv_cache_dtype,
         element_bytes=activation_bytes(target, workload.dtype),
         first_stage=rank.first_stage,
         last_stage=rank.last_stage,

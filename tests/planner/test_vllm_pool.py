@@ -169,10 +169,17 @@ def need(
         # 61 layers x 64 tokens x 1152 B; 8192 / 64 = 128 blocks
         pytest.param("61 latent 512+64", 4_497_408, 16 * 128 + 1, 16 * 128 + 1, id="latent"),
         # 18 layers x 16 tokens x 2048 B a group; full 512, window at rest 128 / 16 = 8,
-        # charged ceil((127 + 2 x 2048) / 16) + 1 = 265
-        pytest.param(GPT_OSS_120B, 589_824, 16 * (512 + 8) + 1, 16 * (512 + 265) + 1, id="window"),
-        # six sliding groups of 9 or 8, one full of 10: 10 x 16 x 8192 B; at rest 64, charged 321
-        pytest.param(GEMMA_27B, 1_310_720, 16 * (512 + 6 * 64) + 1, 16 * (512 + 6 * 321) + 1, id="many windows"),
+        # charged ceil((127 + 2 x 2048) / 16) + 1 = 265 for one request; the other 15 hold ceil(127 / 16) + 2 = 10
+        # each, and between them the 2 x 2048 / 16 = 256 blocks in flight
+        pytest.param(GPT_OSS_120B, 589_824, 16 * (512 + 8) + 1, 16 * 512 + (15 * 10 + 265 + 256) + 1, id="window"),
+        # six sliding groups of 9 or 8, one full of 10: 10 x 16 x 8192 B; at rest 64, charged 321, settled 66
+        pytest.param(
+            GEMMA_27B,
+            1_310_720,
+            16 * (512 + 6 * 64) + 1,
+            16 * 512 + 6 * (15 * 66 + 321 + 256) + 1,
+            id="many windows",
+        ),
         # 544 tokens a block (vLLM's own start-up log for this model): ceil(8192 / 544) = 16 blocks; three groups
         # of 12 states, 1 at rest and 2 charged; 12 x 544 x 2048 B
         pytest.param(QWEN3_NEXT, 13_369_344, 16 * (16 + 3) + 1, 16 * (16 + 6) + 1, id="state"),
@@ -199,7 +206,7 @@ def test_one_eagle_layer_widens_every_group_of_a_windowed_target() -> None:
     # 18 + 19 layers become groups of 19: the block grows by one layer's page in both groups
     found = need(GPT_OSS_120B, "1 full 8x64")
     assert found.bytes_per_block == 19 * 16 * 2048
-    assert found.draft.high_bytes == (16 * (512 + 265) + 1) * 16 * 2048
+    assert found.draft.high_bytes == (16 * 512 + 15 * 10 + 265 + 256 + 1) * 16 * 2048
 
 
 def test_speculation_without_draft_layers_still_costs_states() -> None:
