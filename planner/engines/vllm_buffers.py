@@ -244,7 +244,7 @@ def _workspace_lines(shape: EngineShape) -> Iterator[LineItem]:
 
 
 def _flashinfer_workspace(shape: EngineShape, *, latent: bool) -> ByteRange:
-    """None where FlashAttention or Triton attends by default: 16-bit caches on Ampere, Ada, Hopper, RTX Blackwell."""
+    """Nothing where FlashAttention or Triton attends: 16-bit caches on Ampere, Ada, Hopper and RTX Blackwell."""
     capability = shape.device.compute_capability
     major = capability[0] if capability else None
     low = 0

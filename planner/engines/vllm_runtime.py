@@ -13,8 +13,8 @@ from planner.engines.base import DraftMethod
 from planner.engines.vllm_defaults import capture_sizes
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, LineItem, Owner
-from planner.memory.overhead import communicators, cuda_context
 from planner.memory.overhead import SOURCE as OVERHEAD_SOURCE
+from planner.memory.overhead import communicators, cuda_context
 
 _MEASURED: Final = (
     "vLLM 0.33.0 v1/worker/gpu_worker.py; fitted to start-up logs of vLLM 0.11 to 0.29, 59 of them on H100 "
