@@ -26,7 +26,7 @@ _PREFIXES: Final = ("model.", "", "model.language_model.", "language_model.model
 _CLASSES: Final = frozenset({"Linear", "FusedMoE", "Conv1d", "MoEGate"})
 _QUANTIFIED_GROUP: Final = re.compile(r"\)[*+?{]")
 _REPETITION: Final = re.compile(r"[*+}]|(?<!\()\?")
-_CONTAINER: Final = re.compile(r"^(?:.*?\.)??(?=(?:layers|h|blocks)\.\d)")
+_CONTAINER: Final = re.compile(r"^(?:.*?\.)??(?=(?:mtp\.)?(?:layers|h|blocks)\.\d)")
 
 
 class ModulePatterns:
@@ -64,7 +64,9 @@ class ModulePatterns:
 
 def _segment_runs(path: str) -> Iterator[str]:
     segments = path.split(".")
-    for start in range(len(segments)):
+    # ``mtp.layers.0`` is not the decoder's ``layers.0``.
+    starts = [number for number in range(len(segments)) if segments[max(number - 1, 0)] != "mtp" or number == 0]
+    for start in starts:
         for end in range(start + 1, len(segments) + 1):
             yield ".".join(segments[start:end])
 

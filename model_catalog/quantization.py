@@ -4,12 +4,13 @@ Owns the spellings of the methods. A method that it does not know is refused by 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from model_catalog.config_view import ConfigView
+from model_catalog.conversion import BLOCKS_ONLY, ConversionRule, Quantization, on_the_fly
 from model_catalog.errors import ConfigError, UnsupportedConfigError
 from model_catalog.module_patterns import ModulePatterns
-from model_catalog.conversion import BLOCKS_ONLY, ConversionRule, Quantization, on_the_fly
 from model_catalog.quantization_schemes import (
     WHOLE,
     BitsAndBytes4,
@@ -63,7 +64,17 @@ def read_quantization(
     reader = _READERS.get(method)
     if reader is None:
         raise _unsupported(view, "quant_method", method or "without a quant_method")
-    return reader(view)
+    return _with_packed_experts(reader(view), top)
+
+
+def _with_packed_experts(found: Quantization, top: ConfigView) -> Quantization:
+    """DeepSeek V4 keeps its routed experts in MXFP4 beside FP8 (``expert_dtype``), where no rule names them."""
+    if found.method != "fp8" or top.text("expert_dtype", default="") != "fp4":
+        return found
+    named = tuple(rule for rule in found.rules if rule.targets is not None)
+    others = tuple(rule for rule in found.rules if rule.targets is None)
+    experts = ConversionRule(scheme=mxfp4(), experts_only=True)
+    return replace(found, rules=(*named, experts, *others))
 
 
 def _section(top: ConfigView) -> ConfigView | None:

@@ -267,6 +267,16 @@ def test_what_is_converted(
     assert (scheme is not None) is converted
 
 
+def test_packed_experts_beside_fp8() -> None:
+    # deepseek-ai/DeepSeek-V4-Pro: expert_dtype fp4 at the top of config.json
+    found = read_quantization({"expert_dtype": "fp4", "quantization_config": FP8_BLOCKS}, None, subject="s")
+    assert found is not None
+    expert = matrix(64, 64, "ffn.experts.*.w1", Role.EXPERT)
+    assert [row[0] for row in sizes(found, expert)] == ["U8", "U8"]
+    assert [row[0] for row in sizes(found, expert, 60, MTP)] == ["U8", "U8"]
+    assert [row[0] for row in sizes(found, matrix(64, 64))] == ["F8_E4M3", "F32"]
+
+
 def test_mixed_precision_names_its_modules() -> None:
     # the layout of nvidia/Qwen3.6-27B-NVFP4, whose head is converted because it is named
     layers = {
