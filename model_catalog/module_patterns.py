@@ -74,7 +74,7 @@ def _segment_runs(path: str) -> Iterator[str]:
 def _from_container(pattern: str) -> str:
     """``model.language_model.layers.0.mlp`` as ``layers.0.mlp``; without layers, the last part tells."""
     trimmed = pattern.strip(".")
-    return _CONTAINER.sub("", trimmed).removeprefix("model.").removeprefix("language_model.")
+    return _CONTAINER.sub("", trimmed, count=1).removeprefix("model.").removeprefix("language_model.")
 
 
 def _compiled(text: str, subject: str, key_path: str) -> re.Pattern[str]:
