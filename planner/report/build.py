@@ -29,7 +29,7 @@ from planner.report.document import (
     Target,
     VerdictEntry,
 )
-from planner.report.facts import TargetFacts
+from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.verdict import Reason
 
@@ -49,7 +49,7 @@ def build_report(
         warnings=_remarks(warnings),
         engine=_engine(plan),
         devices=[device_entry(device) for device in findings.devices],
-        target=_target(facts),
+        target=_target(facts, plan),
         memory=_memory(plan),
         engine_cache=_cache(plan.cache),
         verdict=_verdict(recommended),
@@ -89,7 +89,7 @@ def _engine(plan: Plan) -> Engine:
     )
 
 
-def _target(facts: TargetFacts) -> Target:
+def _target(facts: TargetFacts, plan: Plan) -> Target:
     return Target(
         repo_id=facts.repo_id,
         revision=facts.revision,
@@ -99,8 +99,8 @@ def _target(facts: TargetFacts) -> Target:
         stored_bytes=facts.stored.high_bytes,
         resident_bytes=facts.resident.high_bytes,
         download_bytes=facts.download_bytes,
-        load_peak_bytes=None,
-        host_memory_bytes=None,
+        load_peak_bytes=load_peak_bytes(plan),
+        host_memory_bytes=None if (host := host_memory(plan)) is None else host.high_bytes,
         kv_bytes_per_token=_bounds(facts.kv_per_token),
         state_bytes_per_sequence=facts.state_per_sequence.high_bytes,
         cache_bytes=_bounds(facts.cache),

@@ -8,7 +8,9 @@ from model_catalog.checkpoint_files import checkpoint_files
 from model_catalog.dtypes import find_dtype
 from model_catalog.model import Model
 from model_catalog.snapshot import ModelSnapshot, SnapshotSource
+from planner.memory.breakdown import Group
 from planner.memory.kv_cache import cache_bytes_per_token, cache_need, state_bytes_per_sequence
+from planner.plan import Plan
 from planner.workload import Workload
 
 
@@ -79,3 +81,20 @@ def download_bytes(snapshot: ModelSnapshot) -> int | None:
     sizes = [file.size_bytes for file in checkpoint_files(snapshot.files, snapshot.config)]
     known = [size for size in sizes if size is not None]
     return sum(known) if known and len(known) == len(sizes) else None
+
+
+def load_peak_bytes(plan: Plan) -> int | None:
+    """The most that loading may hold on one device: its weights and what comes on top; None where not known."""
+    peaks = [
+        sum(rank.breakdown.of_group(group).high_bytes for group in (Group.TARGET_WEIGHTS, Group.DRAFT_WEIGHTS))
+        + rank.loading.extra.high_bytes
+        for rank in plan.ranks
+        if rank.loading is not None
+    ]
+    return max(peaks) if len(peaks) == len(plan.ranks) else None
+
+
+def host_memory(plan: Plan) -> ByteRange | None:
+    """Host memory of the engine with all ranks on one machine; None where the engine's profile does not know."""
+    known = [rank.loading.host for rank in plan.ranks if rank.loading is not None]
+    return max(known, key=lambda size: size.high_bytes) if len(known) == len(plan.ranks) else None

@@ -7,7 +7,7 @@ from tabulate import tabulate
 from planner.engines.base import DraftMethod
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
-from planner.report.facts import TargetFacts
+from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.plain import Style, paint, safe_line
 from planner.report.words import (
@@ -221,9 +221,17 @@ def _detail_rows(set_up: SetUp, facts: TargetFacts) -> list[tuple[str, str]]:
     if saving is not None:
         text = f"{room(saving.saved_bytes)} by --max-num-seqs {saving.lowered_to} (now {saving.max_num_seqs:,})"
         rows.append(("Could save", text))
+    rows.append(("While loading", _loading_text(plan)))
     if facts.download_bytes:
         rows.append(("To download", need_bytes(facts.download_bytes)))
     return [row for row in rows if row[1]]
+
+
+def _loading_text(plan: Plan) -> str:
+    peak, host = load_peak_bytes(plan), host_memory(plan)
+    if peak is None or host is None:
+        return ""
+    return f"at most {need_bytes(peak)} of weights on a device; {need(host)} of host memory"
 
 
 def _window_text(plan: Plan) -> str:
