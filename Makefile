@@ -35,7 +35,7 @@ types: $(BIN)/.dev
 	$(BIN)/mypy
 
 bench: $(BIN)/.dev
-	$(BIN)/python benchmarks/plan_speed.py
+	$(BIN)/python benchmarks/plan_speed.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

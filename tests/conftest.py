@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["hub_fixtures"]
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

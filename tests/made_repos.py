@@ -76,7 +76,9 @@ def single_file_repo(config: Mapping[str, Any] = TINY_LLAMA, *, sparse: bool = F
     }
 
 
-def sharded_repo(config: Mapping[str, Any] = TINY_LLAMA, *, shards: int = 3) -> dict[str, bytes | Sparse]:
+def sharded_repo(
+    config: Mapping[str, Any] = TINY_LLAMA, *, shards: int = 3, sparse: bool = False
+) -> dict[str, bytes | Sparse]:
     """config.json, an index and so many safetensors files."""
     tensors = llama_tensors(config)
     size = -(-len(tensors) // shards)
@@ -85,7 +87,7 @@ def sharded_repo(config: Mapping[str, Any] = TINY_LLAMA, *, shards: int = 3) -> 
     weight_map = {}
     for number, part in enumerate(parts, 1):
         name = f"model-{number:05d}-of-{len(parts):05d}.safetensors"
-        files[name] = safetensors(part)
+        files[name] = safetensors(part, sparse=sparse)
         weight_map.update({tensor: name for tensor, _, _ in part})
     total = sum(math.prod(shape) * _ELEMENT_BYTES[dtype] for _, shape, dtype in tensors)
     return with_index(files, weight_map, total)
