@@ -290,12 +290,12 @@ def _checked(
     config: Mapping[str, Any],
 ) -> _Weights:
     notes = []
-    stored = {(file, tensor.name) for file, tensors in headers.items() for tensor in tensors}
     if index is not None:
+        stored = {file: {tensor.name for tensor in tensors} for file, tensors in headers.items()}
         for name, file in index.weight_map.items():
-            if (file, name) not in stored:
+            if name not in stored[file]:
                 raise _weights_error(repo, f"{file}: lacks tensor {_shown(name)}, which {index.path} puts there")
-        extra = len(stored) - len(index.weight_map)
+        extra = sum(map(len, stored.values())) - len(index.weight_map)
         if extra:
             notes.append(f"{index.path} leaves out {extra} tensors that its files hold; they are counted")
     groups = group_tensors(
