@@ -20,8 +20,8 @@ from planner.engines.vllm_checks import check_context
 from planner.engines.weight_lines import weight_lines
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.kv_cache import cache_need
-from planner.memory.overhead import CUDA_CONTEXT
 from planner.memory.overhead import SOURCE as CONTEXT_SOURCE
+from planner.memory.overhead import cuda_context
 from planner.memory.sharding import Placement
 from planner.memory.working_set import layer_activations
 
@@ -90,6 +90,7 @@ class TransformersProfile:
             holds_mtp=False,
             holds_towers=rank.first_stage,
         )
+        context = cuda_context(rank.device.total_bytes)
         lines = [
             *weight_lines(
                 target, target.weights.resident, placement, group=Group.TARGET_WEIGHTS, owner=Owner.TARGET
@@ -101,8 +102,8 @@ class TransformersProfile:
                 group=Group.RUNTIME_OVERHEAD,
                 label="device_context",
                 owner=Owner.BOTH,
-                low_bytes=CUDA_CONTEXT.low_bytes,
-                high_bytes=CUDA_CONTEXT.high_bytes,
+                low_bytes=context.low_bytes,
+                high_bytes=context.high_bytes,
                 basis=Basis.CALIBRATED,
                 source=CONTEXT_SOURCE,
                 formula="one process on one device",
