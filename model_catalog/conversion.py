@@ -140,6 +140,9 @@ def plain_parts(template: TensorTemplate, dtype: DType) -> tuple[StoredPart, ...
 #: What vLLM offers for an unquantised checkpoint (``--quantization``), as kept in memory.
 _ON_THE_FLY: Final[dict[str, ConversionRule]] = {
     "fp8": ConversionRule(scheme=fp8((WHOLE, WHOLE), scale="F32")),
+    "fp8_per_tensor": ConversionRule(scheme=fp8((WHOLE, WHOLE), scale="F32")),
+    "fp8_per_block": ConversionRule(scheme=fp8((128, 128), scale="F32")),
+    "int8_per_channel_weight_only": ConversionRule(scheme=int8_rows("INT8, one scale a row")),
     "ptpc_fp8": ConversionRule(scheme=fp8((1, WHOLE), scale="F32")),
     "mxfp8": ConversionRule(scheme=mxfp8()),
     "bitsandbytes": ConversionRule(scheme=BitsAndBytes4(double=False)),

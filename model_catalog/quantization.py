@@ -282,14 +282,17 @@ _READERS: Final[dict[str, Callable[[ConfigView], Quantization]]] = {
     "awq": _awq,
     "awq-marlin": _awq,
     "auto-round": _auto_round,
+    "inc": _auto_round,
     "fp8": _fp8,
     "fbgemm-fp8": _fbgemm_fp8,
     "mxfp4": _mxfp4,
+    "gpt-oss-mxfp4": _mxfp4,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed_tensors,
     "modelopt": _modelopt,
     "modelopt-fp4": _modelopt,
     "modelopt-mixed": _modelopt,
+    "modelopt-mxfp8": _modelopt,
     "quark": _quark,
 }
 

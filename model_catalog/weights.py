@@ -97,7 +97,8 @@ def _conversion(snapshot: ModelSnapshot, stored: Quantization | None, wanted: st
         return None
     if stored is None:
         return on_the_fly(wanted, subject=snapshot.repo_id)
-    if wanted.lower().replace("-", "_").startswith(stored.method.replace("-", "_")):
+    # Engines name their kernels after the format: awq_marlin, modelopt_fp4, gpt_oss_mxfp4.
+    if stored.method.replace("-", "_") in wanted.lower().replace("-", "_"):
         return None
     raise UsageError(
         f"the checkpoint is quantised as {stored.method}, not {wanted}",
@@ -200,8 +201,8 @@ def _known_total(
     return _Figure(total_bytes=size, told_by="the published parameter count", elements=elements)
 
 
-#: Some 120 bytes a tensor, and about a thousand tensors in a file of 5 GB.
-_LARGEST_USUAL_HEADER_BYTES: Final = 150_000
+#: Some 130 bytes a tensor; shards of 5 GB hold up to 2,000 tensors where experts are small (Qwen3-Next).
+_LARGEST_USUAL_HEADER_BYTES: Final = 500_000
 
 
 #: A total this many times larger than what is left unexplained (small buffers, a few biases) counts as met.

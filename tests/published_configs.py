@@ -151,3 +151,13 @@ QWEN25_05B: Final = llama(896, 4864, 24, 14, 151936, num_key_value_heads=2, tie_
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
 }
+QWEN3_235B: Final = qwen3(4096, 12288, 94, 64, num_key_value_heads=4) | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 1536,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "norm_topk_prob": True,
+}

@@ -18,6 +18,7 @@ from published_configs import (
     NVFP4,
     QWEN3_06B,
     QWEN3_32B,
+    QWEN3_235B,
     QWEN3_NEXT,
     QWEN25_05B,
     llama,
@@ -122,9 +123,13 @@ def test_without_any_total_the_bounds_hold_the_truth(config: Mapping[str, Any], 
         # Hub counts of FP8 repos include the block scales
         (DEEPSEEK_V3, 684_531_386_000),
         ({**QWEN3_32B, "quantization_config": {**FP8, "modules_to_not_convert": ["lm_head"]}}, 32_764_027_904),
+        ({**QWEN3_235B, "quantization_config": {**FP8, "modules_to_not_convert": ["lm_head"]}}, 235_107_904_512),
+        # nvidia/Qwen3-235B-A22B-NVFP4 converts every decoder matrix; two scalars for each of its
+        # 36,472 matrices have no dimensions, and the Hub's count skips them
+        ({**QWEN3_235B, "quantization_config": NVFP4}, 132_806_618_624 + 2 * 94 * (4 + 3 * 128)),
     ],
 )
-def test_stored_elements_of_fp8_repos(config: Mapping[str, Any], parameters: int) -> None:
+def test_stored_elements_of_quantised_repos(config: Mapping[str, Any], parameters: int) -> None:
     architecture = read_architecture(config, subject="s")
     groups = derive_groups(architecture, read_quantization(config, None, subject="s"))
     assert sum(group.parameters for group in groups) == parameters
@@ -389,6 +394,6 @@ def test_fp8_while_loading_halves_the_decoders_matrices() -> None:
 
 def test_a_quantised_checkpoint_is_not_quantised_again() -> None:
     config = QWEN3_32B_AWQ
-    assert weighed(config, on_the_fly="awq_marlin").basis is Basis.DERIVED
+    assert weighed(config, on_the_fly="awq_marlin") == weighed(config)
     with pytest.raises(UsageError, match="quantised as awq, not fp8"):
         weighed(config, on_the_fly="fp8")
