@@ -309,7 +309,10 @@ def test_nested_sections_are_found() -> None:
 
 
 def test_an_unquantised_model_has_none() -> None:
-    assert read_quantization({"hidden_size": 8, "quantization_config": None}, None, subject="s") is None
+    for section in (None, {}):
+        assert read_quantization({"hidden_size": 8, "quantization_config": section}, None, subject="s") is None
+    cache_only = {"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}
+    assert read_quantization({}, cache_only, subject="s") is None
 
 
 @pytest.mark.parametrize(
