@@ -309,7 +309,8 @@ def test_nested_sections_are_found() -> None:
 
 
 def test_an_unquantised_model_has_none() -> None:
-    for section in (None, {}):
+    sections: tuple[object, ...] = (None, {})
+    for section in sections:
         assert read_quantization({"hidden_size": 8, "quantization_config": section}, None, subject="s") is None
     cache_only = {"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}
     assert read_quantization({}, cache_only, subject="s") is None
