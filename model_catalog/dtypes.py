@@ -4,6 +4,7 @@ Sources: safetensors format (dtype names), torch dtype names, vLLM's ``--dtype``
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 
@@ -48,6 +49,7 @@ FLOAT16: Final = _BY_SPELLING["float16"]
 FLOAT8: Final = _BY_SPELLING["fp8"]
 
 
+@lru_cache(maxsize=256)
 def find_dtype(spelling: str) -> DType | None:
     """The type under any known spelling (``BF16``, ``torch.bfloat16``, ``fp8``), or None."""
     return _BY_SPELLING.get(spelling.lower().removeprefix("torch."))

@@ -4,9 +4,11 @@ Owns what is read, in which order, and how file, index and headers are held agai
 Hub nor disks: those are ``RepoFiles`` (``hub.py``, ``local_folder.py``). Executes nothing, opens no pickle.
 """
 
+import gc
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -119,7 +121,8 @@ def read_snapshot(repo: RepoFiles, origin: Origin, progress: Progress | None = N
     kind = repo_kind(repo.files, config)
     if kind is RepoKind.EMPTY and not origin.complete:
         kind = RepoKind.MODEL  # its weights are elsewhere; the configuration, and perhaps an index, are here
-    weights = _read_weights(repo, origin, _Known(config, kind, index_read.result()), progress)
+    with _no_collection():
+        weights = _read_weights(repo, origin, _Known(config, kind, index_read.result()), progress)
     params = ("no config.json: the configuration is Mistral's params.json",)
     notes = (*origin.notes, *(params if CONFIG not in names and PARAMS in names else ()), *weights.notes)
     return ModelSnapshot(
@@ -138,6 +141,20 @@ def read_snapshot(repo: RepoFiles, origin: Origin, progress: Progress | None = N
         tokenizer=origin.tokenizer,
         notes=notes,
     )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector away: 100,000 live tensors hold no cycle, and walking them costs more than
+    parsing them (0.8 s instead of 0.4 s for DeepSeek-V3's headers).
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def read_json(repo: RepoFiles, path: str, limit_bytes: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Format: 8 bytes of little-endian length, that many bytes of JSON, then the data;
 """
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,28 +130,27 @@ class _Reader:
         return header
 
     def tensor(self, name: str, entry: object) -> StoredTensor:
-        shown = _shown(name)
         if len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
-            self.fail(f"has a tensor name that is too long or not printable: {shown}")
+            self.fail(f"has a tensor name that is too long or not printable: {_shown(name)}")
         if not isinstance(entry, dict):
-            self.fail(f"tensor {shown} is not described by an object")
+            self._refuse(name, "is not described by an object")
         dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
         if not isinstance(dtype, str) or not 0 < len(dtype) <= 32 or not dtype.isprintable():
-            self.fail(f"tensor {shown} has no readable dtype")
+            self._refuse(name, "has no readable dtype")
         if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_extent, shape)):
-            self.fail(f"tensor {shown} has a shape that is not a short list of sizes")
+            self._refuse(name, "has a shape that is not a short list of sizes")
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_extent, offsets)):
-            self.fail(f"tensor {shown} has data_offsets that are not two byte positions")
+            self._refuse(name, "has data_offsets that are not two byte positions")
         start, end = offsets
         if end < start:
-            self.fail(f"tensor {shown} ends at byte {end}, before its start {start}")
-        tensor = StoredTensor(name=name, dtype=dtype, shape=tuple(shape), start=start, end=end)
+            self._refuse(name, f"ends at byte {end}, before its start {start}")
         known = find_dtype(dtype)
-        if known is not None and tensor.elements * known.bits != tensor.stored_bytes * 8:
-            self.fail(
-                f"tensor {shown} of type {dtype} and shape {shape} cannot fill its {tensor.stored_bytes} bytes"
-            )
-        return tensor
+        if known is not None and math.prod(shape) * known.bits != (end - start) * 8:
+            self._refuse(name, f"of type {dtype} and shape {shape} cannot fill its {end - start} bytes")
+        return StoredTensor(name=name, dtype=dtype, shape=tuple(shape), start=start, end=end)
+
+    def _refuse(self, name: str, message: str) -> NoReturn:
+        self.fail(f"tensor {_shown(name)} {message}")
 
     def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
