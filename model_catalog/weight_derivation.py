@@ -197,14 +197,14 @@ def layouts(architecture: ArchitectureSpec, quantization: Quantization | None) -
 def _buffer_sizes(architecture: ArchitectureSpec) -> tuple[tuple[int, int], ...]:
     """(bytes, elements) of rebuilt buffers that some checkpoints store.
 
-    Rotary frequencies a layer: half a head, or an eighth with ``rotary_pct`` 0.25 (Pythia), in F32 or two
-    bytes (Llama 2). Causal masks (GPT-NeoX, GPT-2): a byte for each pair of positions a layer, or as index
+    Rotary frequencies a layer: half a head, an eighth with ``rotary_pct`` 0.25 (Pythia), or a whole one
+    (Moonlight), in F32 or two bytes (Llama 2). Causal masks (GPT-NeoX, GPT-2): a byte for each pair of positions a layer, or as index
     files count booleans (transformers' ``dtype_byte_size``: an eighth of a byte), with or without GPT-NeoX's
     ``masked_bias`` scalar.
     """
     layers = len(architecture.decoder_layers)
     width = sum(_rotary_dim(architecture, number) for number in range(layers))
-    rotary = [(0, 0)] + [(part * size, part) for part in (width // 2, width // 8) for size in (4, 2)]
+    rotary = [(0, 0)] + [(part * size, part) for part in (width // 2, width // 8, width) for size in (4, 2)]
     pairs = min(architecture.max_context_tokens or 0, _LONGEST_MASK) ** 2 * layers
     masks = [(0, 0), (pairs, pairs), (pairs + 2 * layers, pairs + layers)]
     masks += [(pairs // 8, pairs), (pairs // 8 + 2 * layers, pairs + layers)]

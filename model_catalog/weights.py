@@ -15,6 +15,7 @@ from model_catalog.conversion import Quantization, on_the_fly
 from model_catalog.dtypes import FLOAT32, DType
 from model_catalog.errors import UsageError
 from model_catalog.snapshot import ModelSnapshot, WeightGroup, WeightsKnownFrom
+from model_catalog.units import ceil_div
 from model_catalog.weight_derivation import (
     DEFAULT_LAYOUT,
     StorageLayout,
@@ -158,8 +159,8 @@ def _from_config(
         for layout in candidates:
             if figure.agrees(sizes, layout):
                 return _proven(architecture, quantization, target, layout, sizes, figure)
-        nearest = min(candidates, key=lambda layout: abs(figure.total_bytes - sizes.total_bytes(layout)))
-        if abs(figure.total_bytes - sizes.total_bytes(nearest)) * _NEGLIGIBLE < figure.total_bytes:
+        nearest = min(candidates, key=lambda layout: figure.bytes_apart(sizes, layout))
+        if figure.bytes_apart(sizes, nearest) * _NEGLIGIBLE < figure.total_bytes:
             return _proven(architecture, quantization, target, nearest, sizes, figure)
     return _bounded(architecture, quantization, target, candidates, sizes, figure)
 
@@ -177,6 +178,12 @@ class _Figure:
         if self.elements is not None:
             return sizes.total_elements(layout) == self.elements
         return 0 <= self.total_bytes - sizes.total_bytes(layout) <= self.slack_bytes
+
+    def bytes_apart(self, sizes: LayoutSizes, layout: StorageLayout) -> int:
+        if self.elements:
+            missing = abs(self.elements - sizes.total_elements(layout))
+            return ceil_div(missing * self.total_bytes, self.elements)
+        return abs(self.total_bytes - sizes.total_bytes(layout))
 
 
 def _known_total(
@@ -220,7 +227,7 @@ def _proven(
     groups = derive_groups(architecture, quantization, layout=layout)
     how = layout.describe()
     size = sizes.total_bytes(layout)
-    apart = abs(figure.total_bytes - size)
+    apart = figure.bytes_apart(sizes, layout)
     agreement = f"within {apart:,} B of"
     if figure.agrees(sizes, layout):
         agreement, apart = ("in agreement with" if figure.slack_bytes else "equal to"), 0

@@ -5,7 +5,7 @@ headers; parameter counts are the Hub's.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 import pytest
 from published_configs import (
@@ -23,6 +23,7 @@ from published_configs import (
     QWEN25_05B,
     llama,
 )
+from weighing import weighed
 
 from model_catalog.architecture import Component, Role
 from model_catalog.bounds import Basis, ByteRange
@@ -31,51 +32,17 @@ from model_catalog.errors import UsageError
 from model_catalog.quantization import read_quantization
 from model_catalog.safetensors_header import StoredTensor
 from model_catalog.snapshot import (
-    ModelSnapshot,
     RepoFile,
-    RepoKind,
-    SnapshotSource,
     WeightGroup,
     WeightsKnownFrom,
 )
 from model_catalog.tensor_names import group_tensors
 from model_catalog.weight_derivation import StorageLayout, derive_groups, layouts
 from model_catalog.weight_totals import LayoutSizes
-from model_catalog.weights import WeightTable, weigh
 
 GIB: Final = 2**30
 QWEN3_32B_AWQ: Final = {**QWEN3_32B, "torch_dtype": "float16", "quantization_config": AWQ}
 QWEN3_32B_NVFP4: Final = {**QWEN3_32B, "quantization_config": NVFP4}
-
-
-class Known(TypedDict, total=False):
-    """What a snapshot knows of weights."""
-
-    files: tuple[RepoFile, ...]
-    weights_from: WeightsKnownFrom
-    weight_groups: tuple[WeightGroup, ...]
-    index_total_bytes: int
-    published_parameters: int
-
-
-def snapshot(config: Mapping[str, Any], **known: Unpack[Known]) -> ModelSnapshot:
-    return ModelSnapshot(
-        repo_id="org/model",
-        revision=None,
-        commit=None,
-        source=SnapshotSource.HUB,
-        kind=RepoKind.MODEL,
-        config=config,
-        **known,
-    )
-
-
-def weighed(
-    config: Mapping[str, Any], dtype: str = "auto", on_the_fly: str | None = None, **known: Unpack[Known]
-) -> WeightTable:
-    architecture = read_architecture(config, subject="org/model")
-    quantization = read_quantization(config, None, subject="org/model")
-    return weigh(snapshot(config, **known), architecture, quantization, dtype=dtype, on_the_fly=on_the_fly)
 
 
 # (config, stored bytes, resident GiB to three places without MTP, parameters without MTP)
@@ -323,6 +290,13 @@ def test_causal_masks_of_gpt_neox() -> None:
     table = weighed(config, published_parameters=212_654_688)
     assert "masks" in table.source
     assert table.resident_bytes() == ByteRange.point(162_322_944 * 2)
+
+
+def test_a_few_unexplained_elements_are_told_and_widen_only_what_is_stored() -> None:
+    table = weighed(llama(4096, 14336, 32, 32), published_parameters=8_030_261_248 + 64)
+    assert "within 128 B of the published parameter count" in table.source
+    assert table.stored == ByteRange(low_bytes=16_060_522_496 - 128, high_bytes=16_060_522_496 + 128)
+    assert table.resident_bytes() == ByteRange.point(16_060_522_496)
 
 
 def test_a_hub_count_of_packed_words_is_not_used() -> None:
