@@ -198,9 +198,9 @@ def _buffer_sizes(architecture: ArchitectureSpec) -> tuple[tuple[int, int], ...]
     """(bytes, elements) of rebuilt buffers that some checkpoints store.
 
     Rotary frequencies a layer: half a head, an eighth with ``rotary_pct`` 0.25 (Pythia), or a whole one
-    (Moonlight), in F32 or two bytes (Llama 2). Causal masks (GPT-NeoX, GPT-2): a byte for each pair of positions a layer, or as index
-    files count booleans (transformers' ``dtype_byte_size``: an eighth of a byte), with or without GPT-NeoX's
-    ``masked_bias`` scalar.
+    (Moonlight), in F32 or two bytes (Llama 2). Causal masks (GPT-NeoX, GPT-2): a byte for each pair of
+    positions a layer, or as index files count booleans (transformers' ``dtype_byte_size``: an eighth of a
+    byte), with or without GPT-NeoX's ``masked_bias`` scalar.
     """
     layers = len(architecture.decoder_layers)
     width = sum(_rotary_dim(architecture, number) for number in range(layers))
