@@ -231,7 +231,7 @@ def _loading_text(plan: Plan) -> str:
     peak, host = load_peak_bytes(plan), host_memory(plan)
     if peak is None or host is None:
         return ""
-    return f"at most {need_bytes(peak)} of weights on a device; {need(host)} of host memory"
+    return f"at most {need_bytes(peak)} on a device, {need(host)} on the host"
 
 
 def _window_text(plan: Plan) -> str:
