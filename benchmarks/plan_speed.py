@@ -34,14 +34,27 @@ QWEN3_32B = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
+LLAMA_70B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "intermediate_size": 28_672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 128_256,
+    "max_position_embeddings": 131_072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
 SERVER = """
 import sys, time
 from hub_server import Fault, HubRepo, HubServer
 from made_repos import sharded_repo
-from plan_speed import QWEN3_32B
+from plan_speed import LLAMA_70B, QWEN3_32B
 with HubServer() as hub:
     hub.add(HubRepo(repo_id="Qwen/Qwen3-32B", files=sharded_repo(QWEN3_32B, shards=14, sparse=True)))
-    hub.add(HubRepo(repo_id="many/shards", files=sharded_repo(QWEN3_32B, shards=138, sparse=True)))
+    hub.add(HubRepo(repo_id="many/shards", files=sharded_repo(LLAMA_70B, shards=138, sparse=True)))
     hub.fail("many/shards", Fault(delay_seconds=0.08))
     print(hub.url, flush=True)
     sys.stdin.read()
@@ -114,7 +127,7 @@ def read_headers(environment: Mapping[str, str]) -> None:
         [sys.executable, "-c", READER], env=dict(environment), capture_output=True, text=True, check=True
     )
     seconds, stored = done.stdout.split()
-    expected = 2 * 32_762_123_264  # bf16 x the Hub's parameter count of Qwen/Qwen3-32B
+    expected = 141_107_412_992  # the Hub's total of meta-llama/Llama-3.1-70B
     verdict = "exact" if int(stored) == expected else f"WRONG, expected {expected:,}"
     print(f"{'138 headers, 80 ms each':<24}{float(seconds):8.3f} s   ({int(stored):,} bytes, {verdict})")
 

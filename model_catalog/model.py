@@ -9,9 +9,9 @@ from model_catalog.snapshot import ModelSnapshot
 from model_catalog.weights import WeightTable, weigh
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
-    """Everything the planner needs of one model."""
+    """Everything the planner needs of one model. Two models are equal only if they are the same object."""
 
     snapshot: ModelSnapshot
     architecture: ArchitectureSpec

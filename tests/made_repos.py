@@ -4,6 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def sharded_repo(
 ) -> dict[str, bytes | Sparse]:
     """config.json, an index and so many safetensors files."""
     tensors = llama_tensors(config)
-    size = -(-len(tensors) // shards)
-    parts = [tensors[start : start + size] for start in range(0, len(tensors), size)]
+    edges = [number * len(tensors) // shards for number in range(shards + 1)]
+    parts = [tensors[start:end] for start, end in pairwise(edges)]
     files: dict[str, bytes | Sparse] = {"config.json": json.dumps(config).encode()}
     weight_map = {}
     for number, part in enumerate(parts, 1):

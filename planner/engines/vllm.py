@@ -5,30 +5,23 @@ Decides who owns a line and in which order the lines stand. Source: vLLM 0.33.0 
 split over the target's TP group).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 from model_catalog.architecture import Component
 from model_catalog.bounds import ByteRange
-from model_catalog.model import Model
-from model_catalog.weights import ResidentGroup
 from planner.devices import Device
-from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Loading, Rank, Serving
+from planner.engines.base import EngineCache, EngineDefaults, Loading, Rank, Serving
 from planner.engines.vllm_activation import activation_peak, verification_logits
 from planner.engines.vllm_buffers import persistent_buffers
 from planner.engines.vllm_cache import cache_lines, count_cache_groups, engine_pool
 from planner.engines.vllm_checks import check_context, check_draft, check_parallelism, deal_layers
 from planner.engines.vllm_defaults import engine_defaults
-from planner.engines.vllm_loading import host_memory_bytes, kernel_copies, load_peak_bytes
+from planner.engines.vllm_loading import host_memory_bytes, load_peak_bytes
 from planner.engines.vllm_runtime import cuda_graphs, device_context, driver_growth
 from planner.engines.vllm_shape import VLLM_VERSION, shape_of
-from planner.engines.weight_lines import weight_lines
-from planner.memory.breakdown import Group, LineItem, Owner
-from planner.memory.sharding import Placement
-
-#: Draft methods with weights in a repo of their own.
-_OWN_WEIGHTS: Final = frozenset({DraftMethod.DRAFT_MODEL, DraftMethod.EAGLE, DraftMethod.EAGLE3})
+from planner.engines.vllm_weights import draft_weights, target_weights
+from planner.memory.breakdown import LineItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +62,8 @@ class VllmProfile:
         defaults = self.defaults(serving, rank.device)
         shape = replace(shape_of(serving, rank, defaults), version=self.version)
         return (
-            *_target_weights(serving, rank),
-            *(_draft_weights(serving) if rank.last_stage else ()),
+            *target_weights(serving, rank),
+            *(draft_weights(serving) if rank.last_stage else ()),
             *cache_lines(serving, defaults, rank),
             *device_context(shape),
             driver_growth(shape),
@@ -90,67 +83,3 @@ class VllmProfile:
     def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:
         """The pool at the low end of ``available``: what the engine is certain to have."""
         return engine_pool(serving, self.defaults(serving, rank.device), available)
-
-
-def _target_weights(serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
-    placement = Placement(
-        tp=serving.workload.tp,
-        layers=frozenset(rank.layers),
-        holds_embedding=rank.first_stage,
-        holds_head=rank.last_stage,
-        holds_mtp=False,
-        holds_towers=rank.first_stage,
-        expert_parallel=serving.workload.expert_parallel,
-    )
-    return _lines_of(serving.target, serving.target.weights.resident, placement, Owner.TARGET)
-
-
-def _draft_weights(serving: Serving) -> tuple[LineItem, ...]:
-    """The draft's own checkpoint, or the target's MTP layers; nothing for n-gram."""
-    draft = serving.draft
-    if draft is None:
-        return ()
-    if draft.method is DraftMethod.MTP:
-        model = serving.target
-        groups: tuple[ResidentGroup, ...] = tuple(
-            group for group in model.weights.resident if group.component is Component.MTP
-        )
-    elif draft.method in _OWN_WEIGHTS and draft.model is not None:
-        model, groups = draft.model, draft.model.weights.resident
-    else:
-        return ()
-    placement = Placement(
-        tp=serving.workload.tp,
-        layers=frozenset(range(len(model.architecture.layers))),
-        holds_embedding=True,
-        holds_head=True,
-        holds_mtp=draft.method is DraftMethod.MTP,
-        holds_towers=False,
-        expert_parallel=serving.workload.expert_parallel,
-    )
-    return _lines_of(model, groups, placement, Owner.DRAFT)
-
-
-def _lines_of(
-    model: Model, groups: Iterable[ResidentGroup], placement: Placement, owner: Owner
-) -> tuple[LineItem, ...]:
-    """The checkpoint's share of this rank, and what kernels keep beside it."""
-    group = Group.TARGET_WEIGHTS if owner is Owner.TARGET else Group.DRAFT_WEIGHTS
-    layers = model.architecture.layers
-    held = (
-        number
-        for number in sorted(placement.layers)
-        if placement.holds_mtp == (layers[number].component is Component.MTP)
-    )
-    return (
-        *weight_lines(model, groups, placement, group=group, owner=owner),
-        *kernel_copies(
-            model.architecture,
-            model.quantization,
-            layers=held,
-            tp=placement.tp,
-            expert_parallel=placement.expert_parallel,
-            group=group,
-            owner=owner,
-        ),
-    )

@@ -58,9 +58,10 @@ def weight_lines(
         share = resident_share(members, model.architecture, placement)
         if not share.high_bytes:
             continue
-        whole = ByteRange.point(0)
-        for member in members:
-            whole += ByteRange(low_bytes=member.low_bytes, high_bytes=member.high_bytes)
+        whole = ByteRange(
+            low_bytes=sum(member.low_bytes for member in members),
+            high_bytes=sum(member.high_bytes for member in members),
+        )
         lines.append(
             LineItem(
                 group=group,

@@ -46,10 +46,15 @@ def resident_share(
     groups: Iterable[ResidentGroup], architecture: ArchitectureSpec, placement: Placement
 ) -> ByteRange:
     """Bytes of these weights on one rank."""
-    total = ByteRange.point(0)
+    whole: dict[Role, list[int]] = {}
     for group in groups:
         if _held(group, architecture, placement):
-            total += _share(group, architecture, placement)
+            sums = whole.setdefault(group.role, [0, 0])
+            sums[0] += group.low_bytes
+            sums[1] += group.high_bytes
+    total = ByteRange.point(0)
+    for role, (low, high) in whole.items():
+        total += _share(role, low, high, architecture, placement)
     return total
 
 
@@ -68,24 +73,24 @@ def _held(group: ResidentGroup, architecture: ArchitectureSpec, placement: Place
     return placement.holds_embedding
 
 
-def _share(group: ResidentGroup, architecture: ArchitectureSpec, placement: Placement) -> ByteRange:
-    low, high, tp = group.low_bytes, group.high_bytes, placement.tp
-    if group.role in (Role.EMBEDDING, Role.HEAD):
+def _share(role: Role, low: int, high: int, architecture: ArchitectureSpec, placement: Placement) -> ByteRange:
+    tp = placement.tp
+    if role in (Role.EMBEDDING, Role.HEAD):
         rows = max(architecture.vocabulary_size, 1)
         padded = padded_vocabulary(rows)
         return ByteRange(
             low_bytes=ceil_div(low * padded, rows * tp), high_bytes=ceil_div(high * padded, rows * tp)
         )
-    if tp == 1 or group.role in _REPLICATED:
+    if tp == 1 or role in _REPLICATED:
         return ByteRange(low_bytes=low, high_bytes=high)
-    if group.role in _SPLIT:
+    if role in _SPLIT:
         return ByteRange(low_bytes=ceil_div(low, tp), high_bytes=ceil_div(high, tp))
-    if group.role is Role.KEY_VALUE:
+    if role is Role.KEY_VALUE:
         ranks = min(tp, max(architecture.kv_heads, 1))
         return ByteRange(low_bytes=ceil_div(low, ranks), high_bytes=ceil_div(high, ranks))
-    if group.role is Role.QKV:
+    if role is Role.QKV:
         return _fused(low, high, architecture, tp)
-    if group.role is Role.EXPERT:
+    if role is Role.EXPERT:
         if placement.expert_parallel and architecture.experts:
             held = ceil_div(architecture.experts, tp)
             return ByteRange(
