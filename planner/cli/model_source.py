@@ -1,14 +1,15 @@
 """Where a model comes from: a local folder, the Hub and its caches, the embedded catalogue; and its reading."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+from model_catalog.catalogue import lookup
 from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
-from model_catalog.snapshot import ModelSnapshot, RepoRef
+from model_catalog.snapshot import ModelSnapshot, RepoRef, SnapshotSource
 from model_catalog.snapshot_store import SnapshotStore, is_commit
-from planner.cli.catalogue_rows import catalogue_row
 from planner.cli.output import Output
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -48,11 +49,12 @@ def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
         from model_catalog.local_folder import load_folder  # noqa: PLC0415 - the catalogue's models need no reader
 
         return load_folder(ref.folder, repo_id=ref.repo_id)
+    if "/" not in ref.repo_id:
+        row = lookup(ref.repo_id)
+        ref = ref if row is None else replace(ref, repo_id=row.repo_id)
     if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE:
-        snapshot = _offline(ref, output)
-    else:
-        snapshot = _online(ref, output)
-    return snapshot
+        return _offline(ref, output)
+    return _online(ref, output)
 
 
 def _online(ref: RepoRef, output: Output) -> ModelSnapshot:
@@ -98,15 +100,20 @@ def _stored(ref: RepoRef) -> ModelSnapshot | None:
     """Our own store's snapshot at any age, found without the Hub's client."""
     store, revision = SnapshotStore(), ref.revision or "main"
     commit: str | None = revision
+    notes: tuple[str, ...] = ()
     if not is_commit(revision):
         known = store.known_commit(ref.repo_id, revision, os.environ.get("HF_ENDPOINT", _HUB).rstrip("/"))
         commit = None if known is None else known.commit
-    return None if commit is None else store.get(ref.repo_id, commit)
+        notes = ("offline: read from specplan's own cache, and the Hub may have a newer commit",)
+    found = None if commit is None else store.get(ref.repo_id, commit)
+    if found is None:
+        return None
+    return replace(found, revision=revision, source=SnapshotSource.CACHE, notes=(*found.notes, *notes))
 
 
 def _catalogue_row(ref: RepoRef) -> ModelSnapshot | None:
     """The catalogue's entry; it knows no revisions, so it does not answer for one that was asked for."""
-    return catalogue_row(ref.repo_id) if ref.revision in {None, "main"} else None
+    return lookup(ref.repo_id) if ref.revision in {None, "main"} else None
 
 
 def _in_hub_cache(ref: RepoRef) -> bool:

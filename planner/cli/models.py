@@ -5,19 +5,19 @@ import json
 import click
 from tabulate import tabulate
 
+from model_catalog.catalogue import lookup, near_names, rows
 from model_catalog.errors import ModelNotFoundError, UsageError
 from model_catalog.model import Model, describe
 from model_catalog.snapshot import ModelSnapshot
-from model_catalog.snapshot_store import add_user_snapshot
+from model_catalog.snapshot_store import add_user_snapshot, user_snapshots
 from planner import __version__
-from planner.cli.catalogue_rows import catalogue_row, catalogue_rows, close_names
 from planner.cli.failure import EXIT_OK
 from planner.cli.model_source import find_snapshot
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.cli.output import Output
 from planner.report.facts import stored_bytes, target_facts
 from planner.report.plain import safe_line
-from planner.report.words import need, need_bytes, parameters, wrapped
+from planner.report.words import need, parameters, wrapped
 from planner.workload import Workload
 
 SCHEMA = "specplan.models/1"
@@ -42,7 +42,8 @@ def command(name: str | None, added: str | None, **given: object) -> int:
 
 
 def _list(output: Output) -> None:
-    rows = catalogue_rows()
+    own = {row.repo_id: row for row in user_snapshots()}
+    known = sorted(({row.repo_id: row for row in rows()} | own).values(), key=lambda row: row.repo_id.lower())
     entries = [
         {
             "repo_id": row.repo_id,
@@ -50,32 +51,31 @@ def _list(output: Output) -> None:
             "stored_bytes": stored_bytes(row),
             "facts_source": row.facts_source,
         }
-        for row in rows
+        for row in known
     ]
     output.document({**_head(), "models": entries})
     if output.quiet:
-        output.answer("\n".join(safe_line(row.repo_id) for row in rows))
+        output.answer("\n".join(safe_line(row.repo_id) for row in known))
         return
     table = tabulate(
         [
             (
                 safe_line(row.repo_id),
                 "" if row.published_parameters is None else parameters(row.published_parameters),
-                "" if (size := stored_bytes(row)) is None else need_bytes(size),
             )
-            for row in rows
+            for row in known
         ],
-        headers=["Model", "Parameters", "Stored"],
-        colalign=("left", "right", "right"),
+        headers=["Model", "Parameters"],
+        colalign=("left", "right"),
         disable_numparse=True,
     )
-    output.answer("\n".join(line.rstrip() for line in table.splitlines()) if rows else "No models are built in.")
+    output.answer("\n".join(line.rstrip() for line in table.splitlines()) if known else "No models are built in.")
 
 
 def _show(name: str, output: Output) -> None:
-    row = catalogue_row(name)
+    row = lookup(name)
     if row is None:
-        near = close_names(name)
+        near = near_names(name)
         hint = f"did you mean {', '.join(near)}?" if near else "`specplan models` lists them"
         raise ModelNotFoundError(
             "not in the built-in catalogue", subject=name, hint=f"{hint} To add one: specplan models --add REPO"
