@@ -6,11 +6,11 @@ Layout follows the modeling code of transformers 5.24; with the vision tower it 
 from collections.abc import Mapping
 from typing import Final
 
-from model_catalog.architecture import ArchitectureSpec, CacheRule, FullAttention, Role
+from model_catalog.architecture import ArchitectureSpec, CacheRule, FullAttention, LayerSpec, Role
 from model_catalog.config_view import ConfigView
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, mixture, norm, root
 from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
-from model_catalog.families.shape import MAX_HEADS, ShapeKeys, read_shape
+from model_catalog.families.shape import MAX_HEADS, Shape, ShapeKeys, read_shape
 
 _KEYS: Final = ShapeKeys(intermediate=("dense_intermediate_size", "intermediate_size"))
 _MARKED: Final = ("first_k_dense_replace", "moe_intermediate_size", "intermediate_size", "routed_scaling_factor")
@@ -40,34 +40,11 @@ def _indexer(view: ConfigView | None, hidden: int) -> tuple[Tensors, tuple[Cache
     return tensors, (FullAttention(kv_heads=1, key_dim=size, value_dim=0),)
 
 
-def _minimax_m3(reading: Reading) -> ArchitectureSpec:
-    view = reading.text
-    view.mark(*_MARKED)
-    shape = read_shape(reading, keys=_KEYS, defaults={"head_dim": 128})
-    hidden, count = shape.hidden, shape.layers
-    sparse = view.section("sparse_attention_config")
-    used = sparse is not None and sparse.boolean("use_sparse_attention", default=True)
-    indexed = (False,) * count
-    if sparse is not None and used:
-        indexed = _flags(sparse, "sparse_attention_freq", count, default=False)
-    mixtures = _flags(view, "moe_layer_freq", count, default=True)
-    experts = view.integer("num_local_experts", maximum=MAX_HEADS)
-    width = view.integer("moe_intermediate_size", "intermediate_size")
+def _mixture(view: ConfigView, hidden: int, experts: int, width: int) -> Tensors:
     shared = view.integer("shared_intermediate_size", default=width) * view.integer(
         "n_shared_experts", default=1, minimum=0
     )
-    common = (
-        *norm("input_layernorm", hidden),
-        *norm("post_attention_layernorm", hidden),
-        *attention(
-            hidden,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            qk_norm_sizes=(shape.head_dim, shape.head_dim),
-        ),
-    )
-    mixed = mixture(
+    return mixture(
         hidden,
         width,
         experts,
@@ -76,26 +53,49 @@ def _minimax_m3(reading: Reading) -> ArchitectureSpec:
         prefix="block_sparse_moe",
         expert_names=("w1", "w3", "w2"),
     )
+
+
+def _layers(view: ConfigView, shape: Shape, mixed: Tensors) -> list[LayerSpec]:
+    """Dense or mixture layers, with or without an indexer, as two lists of flags say."""
+    hidden, head_dim = shape.hidden, shape.head_dim
+    sparse = view.section("sparse_attention_config")
+    indexed = (False,) * shape.layers
+    if sparse is not None and sparse.boolean("use_sparse_attention", default=True):
+        indexed = _flags(sparse, "sparse_attention_freq", shape.layers, default=False)
+    mixtures = _flags(view, "moe_layer_freq", shape.layers, default=True)
+    projections = attention(hidden, shape.heads, shape.kv_heads, head_dim, qk_norm_sizes=(head_dim, head_dim))
+    common = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden), *projections)
     inner = {True: mixed, False: gated_mlp(hidden, shape.intermediate)}
     extra = {True: _indexer(sparse, hidden), False: ((), ())}
-    cache = attention_cache(shape.kv_heads, shape.head_dim, shape.head_dim)
+    cache = attention_cache(shape.kv_heads, head_dim, head_dim)
     layers = []
     for is_mixture, has_index in zip(mixtures, indexed, strict=True):
         tensors, caches = extra[has_index]
         layers.append(
             text_layer((*common, *tensors, *inner[is_mixture]), cache, *caches, attention_heads=shape.heads)
         )
+    return layers
+
+
+def _minimax_m3(reading: Reading) -> ArchitectureSpec:
+    view = reading.text
+    view.mark(*_MARKED)
+    shape = read_shape(reading, keys=_KEYS, defaults={"head_dim": 128})
+    experts = view.integer("num_local_experts", maximum=MAX_HEADS)
+    width = view.integer("moe_intermediate_size", "intermediate_size")
     tied = reading.tied(default=False)
     return assemble(
         reading,
-        hidden_size=hidden,
+        hidden_size=shape.hidden,
         vocabulary_size=shape.vocabulary,
         intermediate_size=shape.intermediate,
         attention_heads=shape.heads,
         kv_heads=shape.kv_heads,
         tied_head=tied,
-        layers=layers,
-        root_tensors=root(hidden, shape.vocabulary, tied_head=tied, final_norm=norm("model.norm", hidden)),
+        layers=_layers(view, shape, _mixture(view, shape.hidden, experts, width)),
+        root_tensors=root(
+            shape.hidden, shape.vocabulary, tied_head=tied, final_norm=norm("model.norm", shape.hidden)
+        ),
         experts=experts,
         experts_per_token=view.integer("num_experts_per_tok", default=1),
         expert_intermediate_size=width,

@@ -10,7 +10,7 @@ from typing import Final
 from model_catalog.architecture import ArchitectureSpec, LayerSpec, RecurrentState, Role
 from model_catalog.config_view import ConfigView
 from model_catalog.dtypes import FLOAT32
-from model_catalog.families.blocks import linear, norm, root
+from model_catalog.families.blocks import Tensors, linear, norm, root
 from model_catalog.families.common import Builder, Reading, assemble, text_layer
 from model_catalog.families.state_mixers import Mamba1, Mamba2, parameter
 from model_catalog.units import ceil_div
@@ -105,16 +105,10 @@ def _stack(reading: Reading, layer: LayerSpec, hidden: int, inner: int, *, tied_
     )
 
 
-def _rwkv(reading: Reading) -> ArchitectureSpec:
-    """RWKV 4: time mixing with three fp32 vectors a layer, and the previous token's input twice."""
-    view = reading.text
-    hidden, count = view.integer("hidden_size"), reading.layer_count()
-    width = view.integer("attention_hidden_size", default=hidden)
-    inner = view.integer("intermediate_size", default=4 * hidden)
-    vocabulary = view.integer("vocab_size")
-    tied = reading.tied(default=False)
+def _rwkv_tensors(hidden: int, width: int, inner: int) -> Tensors:
+    """Time mixing and channel mixing of one layer."""
     mixer, mlp = Role.STATE_MIXER, Role.MLP
-    tensors = (
+    return (
         *norm("ln1", hidden, bias=True),
         *norm("ln2", hidden, bias=True),
         parameter("attention.time_decay", width),
@@ -129,6 +123,17 @@ def _rwkv(reading: Reading) -> ArchitectureSpec:
         *linear("feed_forward.receptance", hidden, hidden, mlp),
         *linear("feed_forward.value", hidden, inner, mlp),
     )
+
+
+def _rwkv(reading: Reading) -> ArchitectureSpec:
+    """RWKV 4: time mixing with three fp32 vectors a layer, and the previous token's input twice."""
+    view = reading.text
+    hidden, count = view.integer("hidden_size"), reading.layer_count()
+    width = view.integer("attention_hidden_size", default=hidden)
+    inner = view.integer("intermediate_size", default=4 * hidden)
+    vocabulary = view.integer("vocab_size")
+    tied = reading.tied(default=False)
+    tensors = _rwkv_tensors(hidden, width, inner)
     state = RecurrentState(
         kind="rwkv",
         conv_elements_per_step=2 * hidden,
