@@ -108,7 +108,7 @@ def _build(reading: Reading, *, fused: bool) -> ArchitectureSpec:
     layers = []
     for is_full, is_mixture in zip(full_attention_layers(view, count), mixtures, strict=True):
         tensors, cache = full if is_full else linear
-        heads = shape.heads if is_full else mixer.value_heads
+        heads = shape.heads if is_full else 0
         layers.append(text_layer((*norms, *tensors, *feed_forward[is_mixture]), cache, attention_heads=heads))
     tied = reading.tied(default=False)
     experts = any(mixtures)

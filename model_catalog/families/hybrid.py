@@ -137,7 +137,7 @@ def _mamba2_or_attention(
         view.mark("mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias")
         return [full] * len(positions)
     mixer = _mamba2(view, shape.hidden)
-    state = text_layer((*common, *mixer.tensors("mamba")), mixer.cache(), attention_heads=mixer.heads)
+    state = text_layer((*common, *mixer.tensors("mamba")), mixer.cache())
     return [full if attends else state for attends in positions]
 
 
@@ -231,7 +231,7 @@ def _jamba(reading: Reading) -> ArchitectureSpec:
         attends = number % period == offset
         tensors, cache = full if attends else state
         inner = mixed if experts > 1 and number % expert_period == expert_offset else dense
-        heads = shape.heads if attends else mixer.inner
+        heads = shape.heads if attends else 0
         layers.append(text_layer((*norms, *tensors, *inner), cache, attention_heads=heads))
     view.mark("use_mamba_kernels")
     chosen = (experts, view.integer("num_experts_per_tok", default=2), shape.intermediate) if experts > 1 else None
@@ -263,7 +263,8 @@ def _lfm2(reading: Reading) -> ArchitectureSpec:
     ):
         mixer, rule = full if attends else (tensors, cache)
         inner = dense if number < dense_layers else mixed
-        layers.append(text_layer((*common, *mixer, *inner), rule, attention_heads=shape.heads))
+        heads = shape.heads if attends else 0
+        layers.append(text_layer((*common, *mixer, *inner), rule, attention_heads=heads))
     chosen = (0, 0, 0)
     if experts:
         chosen = (experts, view.integer("num_experts_per_tok", default=4), view.integer("moe_intermediate_size"))
@@ -320,7 +321,7 @@ def _minimax(reading: Reading) -> ArchitectureSpec:
         attention_cache(shape.kv_heads, shape.head_dim, shape.head_dim),
         attention_heads=shape.heads,
     )
-    linear_layer = text_layer((*common, *tensors), state, attention_heads=shape.heads)
+    linear_layer = text_layer((*common, *tensors), state)
     layers = [full if attends else linear_layer for attends in positions]
     chosen = (experts, view.integer("num_experts_per_tok", default=2), shape.intermediate)
     return _finish(reading, shape, layers, final_norm="model.norm", experts=chosen)

@@ -107,7 +107,7 @@ def _kimi_linear(reading: Reading) -> ArchitectureSpec:
     mixtures = mixture_layers(view, count)
     experts, chosen, expert_width = expert_counts(view, used=any(mixtures))
     feed_forward = {False: gated_mlp(hidden, intermediate), True: _mixture(view, hidden) if any(mixtures) else ()}
-    full, state = (latent, latent_cache(view), heads), (mixer.tensors(), mixer.cache(), mixer.heads)
+    full, state = (latent, latent_cache(view), heads), (mixer.tensors(), mixer.cache(), 0)
     layers = []
     for attends, is_mixture in zip(_full_attention(view, count), mixtures, strict=True):
         tensors, cache, used = full if attends else state

@@ -75,7 +75,7 @@ def read_blocks(view: ConfigView, shape: Shape, kinds: frozenset[str]) -> Blocks
     if "mamba" in kinds:
         mixer = _mamba(view, shape.hidden)
         cache = mixer.cache(view.dtype("mamba_ssm_cache_dtype"))
-        parts["mamba"] = (mixer.tensors("mixer"), cache, mixer.heads)
+        parts["mamba"] = (mixer.tensors("mixer"), cache, 0)
     if "attention" in kinds:
         projections = attention(
             shape.hidden,
