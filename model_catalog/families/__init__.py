@@ -1,1 +1,1 @@
-"""One module per kind of model: how its config.json spells the structure, and what its code assumes when silent."""
+"""One module per kind of model: how its config.json spells the structure, and what its code assumes."""
