@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from model_catalog.errors import UsageError
+from model_catalog.errors import NotAModelError, UsageError
+from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoKind
 from planner.cli.model_source import load_model
@@ -11,6 +12,7 @@ from planner.cli.output import Output
 from planner.engines.base import Draft, DraftMethod
 
 NO_DRAFT: Final = "none"
+_HEADS: Final = {"eagle": DraftMethod.EAGLE, "eagle3": DraftMethod.EAGLE3}
 _BUILT_IN: Final = {"mtp": DraftMethod.MTP, "ngram": DraftMethod.NGRAM}
 
 
@@ -56,6 +58,11 @@ def _load(name: str, k: int, options: PlanOptions, target: Model, output: Output
 def _method_of(model: Model) -> DraftMethod:
     if model.snapshot.kind is not RepoKind.DRAFT_HEAD:
         return DraftMethod.DRAFT_MODEL
-    from model_catalog.families.heads import draft_head_method  # noqa: PLC0415
-
-    return DraftMethod(draft_head_method(model.snapshot.config) or DraftMethod.EAGLE)
+    name = draft_head_method(model.snapshot.config)
+    if name not in _HEADS:
+        raise NotAModelError(
+            f"is a draft head of a kind that is not planned yet ({name})",
+            subject=model.snapshot.repo_id,
+            hint="name a draft model, an EAGLE or EAGLE-3 head, mtp (the target's own layers) or ngram",
+        )
+    return _HEADS[name]

@@ -84,7 +84,8 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
     serving = Serving(target=target, draft=draft, workload=workload)
     holdings = []
     for gpu in declared_gpus():
-        found = fewest_devices(serving, gpu.device(), engine, COUNTS)
+        # Machines that share their memory with the host hold one such device.
+        found = fewest_devices(serving, gpu.device(), engine, COUNTS[:1] if gpu.unified else COUNTS)
         holdings.append(Holding(gpu=gpu, count=found and found[0], plan=found and found[1]))
     exit_code = EXIT_OK if any(holding.count for holding in holdings) else EXIT_NO
     output.document(

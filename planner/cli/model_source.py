@@ -6,9 +6,10 @@ from pathlib import Path
 
 from model_catalog.catalogue import lookup
 from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError
+from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
-from model_catalog.snapshot import ModelSnapshot, RepoRef, SnapshotSource
+from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource
 from model_catalog.snapshot_store import SnapshotStore, is_commit
 from planner.cli.output import Output
 
@@ -31,6 +32,8 @@ def load_model(
         UsageError: not a name. ModelError: missing, gated, malformed, not a model. NetworkError: not to be had.
     """
     snapshot = find_snapshot(name, offline=offline, output=output)
+    if snapshot.kind is RepoKind.MODEL and draft_head_method(snapshot.config) is not None:
+        snapshot = replace(snapshot, kind=RepoKind.DRAFT_HEAD)  # a folder with a head's configuration alone
     require_model(snapshot, draft_heads=as_draft)
     model = describe(snapshot, dtype=dtype, on_the_fly=on_the_fly)
     for note in dict.fromkeys((*snapshot.notes, *model.weights.notes)):

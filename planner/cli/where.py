@@ -38,7 +38,7 @@ def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
         if options.devices is None and options.fallback_gpu is not None:
             output.note(
                 "no_live_device",
-                f"no live device ({error.message}); planning for --fallback-gpu {options.fallback_gpu}",
+                f"no live device: {error.message}; planning for --fallback-gpu {options.fallback_gpu}",
             )
             return _declared(options.fallback_gpu, options)
         if options.devices is None and "--gpu" not in error.hint:

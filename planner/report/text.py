@@ -162,7 +162,7 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
         if verbose:
             rows += [
                 (
-                    f"  {safe_line(item.label)[:26]}",
+                    f"  {safe_line(item.label)[:28]}",
                     need(item.size),
                     _line_basis(item.basis.value, item.inside_budget),
                 )
@@ -190,7 +190,7 @@ def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> l
     if budget is not None:
         fraction = plan.gpu_memory_utilization
         total = device.engine_total_bytes
-        note = f"{fraction:.3g} of {room_range(total)}" if fraction is not None and total is not None else ""
+        note = f"{fraction:.3g} of {room(total.low_bytes)}" if fraction is not None and total is not None else ""
         rows.append(("  inside the engine's budget", need(breakdown.inside_budget), ""))
         rows.append(("  outside it", need(breakdown.outside_budget), ""))
         rows.append(("Engine's budget", room(budget), note))

@@ -147,6 +147,31 @@ def test_every_named_draft_is_a_candidate_once(capsys: pytest.CaptureFixture[str
     assert "Draft     Share" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("class_name", "method"), [("LlamaForCausalLMEagle3", "eagle3"), ("EagleLlamaForCausalLM", "eagle")]
+)
+def test_heads_are_drafts_but_no_targets(
+    capsys: pytest.CaptureFixture[str],
+    model_folder: Folder,
+    llama_8b: Mapping[str, Any],
+    class_name: str,
+    method: str,
+) -> None:
+    model_folder("head", {**llama_8b, "architectures": [class_name], "num_hidden_layers": 1})
+    assert main(["fit", "./llama-8b", "--draft", "./head", "--gpu", "h100-80gb", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["candidates"][0]["method"] == method
+    assert main(["fit", "./head", "--gpu", "h100-80gb"]) == 5
+    assert "is a draft head" in capsys.readouterr().err
+
+
+def test_heads_that_are_not_planned_are_said_to_be_none(
+    capsys: pytest.CaptureFixture[str], model_folder: Folder, llama_8b: Mapping[str, Any]
+) -> None:
+    model_folder("medusa", {**llama_8b, "architectures": ["MedusaModel"], "medusa_num_heads": 4})
+    assert main(["fit", "./llama-8b", "--draft", "./medusa", "--gpu", "h100-80gb"]) == 5
+    assert "medusa: " in capsys.readouterr().err
+
+
 def test_a_remedy_that_is_printed_holds(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["fit", "./llama-8b", "--draft", "none", "--gpu", "l4", "--batch", "16"]
     assert main([*arguments, "--json", "-"]) == 3
