@@ -136,7 +136,7 @@ def _hub(*, offline: bool) -> Check:
                 hub_cache=Path(empty),
             )
         except NetworkError as error:
-            advice = f"{error.hint}; without the Hub, plan local folders or built-in names: --offline"
+            advice = error.hint if "--offline" in error.hint else f"{error.hint}; or do without: --offline"
             return Check(name="Hub", state="missing", text=f"{endpoint}: {error.message}", advice=advice)
         except SpecplanError as error:
             # It answered, if only that this small repo is not there (a mirror): the Hub can be asked.

@@ -27,6 +27,7 @@ from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
 from planner.engines.registry import engine_profile
 from planner.plan import Plan
+from planner.report.findings import spare_bytes
 from planner.report.words import room
 
 COUNTS: Final = (1, 2, 4, 8)
@@ -95,7 +96,7 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
             "exit_code": exit_code,
             "target": target_name,
             "gpus": [
-                {**_entry(holding.gpu), "count": holding.count, "headroom_bytes": _headroom(holding)}
+                {**_entry(holding.gpu), "count": holding.count, "spare_bytes": _spare(holding)}
                 for holding in holdings
             ],
         }
@@ -115,18 +116,16 @@ def _holdings_text(holdings: list[Holding], *, quiet: bool) -> str:
         return f"{fitting[0].gpu.key}:{fitting[0].count}"
     rows = []
     for holding in fitting:
-        headroom = _headroom(holding)
-        rows.append(
-            (f"{holding.gpu.key}:{holding.count}", holding.gpu.name, "" if headroom is None else room(headroom))
-        )
-    table = _table(rows, ["--gpu", "Name", "To spare on each"], ("left", "left", "right"))
+        spare = _spare(holding)
+        rows.append((f"{holding.gpu.key}:{holding.count}", holding.gpu.name, "" if spare is None else room(spare)))
+    table = _table(rows, ["--gpu", "Name", "Left of the budget"], ("left", "left", "right"))
     missing = len(holdings) - len(fitting)
     rest = f"\n\n{missing} others do not hold it, not even {COUNTS[-1]} of them." if missing else ""
     return table + rest
 
 
-def _headroom(holding: Holding) -> int | None:
-    return None if holding.plan is None else holding.plan.verdict.headroom_bytes
+def _spare(holding: Holding) -> int | None:
+    return None if holding.plan is None else spare_bytes(holding.plan)
 
 
 def _entry(gpu: DeclaredGpu) -> dict[str, object]:
