@@ -2,7 +2,8 @@
 
 Owns ``data/models.jsonl``: one model a line, sorted by repo id, ``repo_id`` first. A row holds normalised facts
 (the configuration keys that the reader reads, published totals, their source), never a repo's own file, and no
-commit. Finding a name parses one line. The user's own snapshots (``snapshot_store``) go before these rows.
+commit. Counts called the Hub's are those of its API as collected in llmfit 1.1.17 (PyPI), or of a published index.
+Finding a name parses one line. The user's own snapshots (``snapshot_store``) go before these rows.
 """
 
 import difflib

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from model_catalog.architecture import ArchitectureSpec
 from model_catalog.config_reader import read_architecture
+from model_catalog.families.heads import draft_head_method, read_draft_head
 from model_catalog.quantization import Quantization, read_quantization
-from model_catalog.snapshot import ModelSnapshot
+from model_catalog.snapshot import ModelSnapshot, RepoKind
 from model_catalog.weights import WeightTable, weigh
 
 
@@ -28,7 +29,14 @@ def describe(snapshot: ModelSnapshot, *, dtype: str = "auto", on_the_fly: str | 
         ConfigError, WeightsError: what cannot be read, by key or file.
     """
     subject = snapshot.repo_id
-    architecture = read_architecture(snapshot.config, subject=subject)
+    architecture = _read(snapshot)
     quantization = read_quantization(snapshot.config, snapshot.quantization_file, subject=subject)
     weights = weigh(snapshot, architecture, quantization, dtype=dtype, on_the_fly=on_the_fly)
     return Model(snapshot=snapshot, architecture=architecture, quantization=quantization, weights=weights)
+
+
+def _read(snapshot: ModelSnapshot) -> ArchitectureSpec:
+    # The first EAGLE heads are published under their target's class name: only the repo's kind tells them apart.
+    if snapshot.kind is RepoKind.DRAFT_HEAD and draft_head_method(snapshot.config) == "eagle":
+        return read_draft_head(snapshot.config, subject=snapshot.repo_id)
+    return read_architecture(snapshot.config, subject=snapshot.repo_id)

@@ -1,4 +1,7 @@
-"""The embedded catalogue: its rows can be planned, claim nothing that does not hold, and are found by name."""
+"""The embedded catalogue: its rows can be planned, claim nothing that does not hold, and are found by name.
+
+The counts that rows call the Hub's are those of its API, as collected in llmfit 1.1.17 (PyPI).
+"""
 
 import json
 import re
@@ -12,7 +15,7 @@ from model_catalog.architecture import ArchitectureSpec
 from model_catalog.catalogue import catalogue_names, find_row, lookup, near_names, rows
 from model_catalog.config_reader import read_architecture
 from model_catalog.errors import ConfigError, UsageError
-from model_catalog.families.heads import draft_head_method
+from model_catalog.families.heads import draft_head_method, read_draft_head
 from model_catalog.model import describe
 from model_catalog.quantization import read_quantization
 from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource
@@ -92,6 +95,29 @@ def test_nearly_equal_parameter_count_holds(row: ModelSnapshot) -> None:
     assert row.published_parameters is not None
     apart = min(abs(row.published_parameters - count) for count in possible_counts(spec))
     assert apart <= int(match.group(1).replace(",", ""))
+
+
+HEADS = [row for row in ROWS if row.kind is RepoKind.DRAFT_HEAD]
+COUNTED_BESIDE = re.compile(r"the Hub counts ([\d,]+): this structure(, a token table of its own)? and the maps")
+
+
+@pytest.mark.parametrize("row", HEADS, ids=[row.repo_id for row in HEADS])
+def test_draft_head_is_the_heads_own_weights(row: ModelSnapshot) -> None:
+    """Published heads store token maps (one entry a token of either vocabulary), and some a table of their own."""
+    structure = describe(row).architecture
+    assert structure == read_draft_head(row.config, subject=row.repo_id)
+    match = COUNTED_BESIDE.search(row.facts_source)
+    if match is None:
+        return
+    with_table = read_draft_head(row.config, subject=row.repo_id, with_embedding=True)
+    own = (with_table if match.group(2) else structure).parameters()
+    maps = structure.vocabulary_size + row.config["draft_vocab_size"]
+    assert own + maps == int(match.group(1).replace(",", ""))
+
+
+def test_heads_of_each_common_method_are_there() -> None:
+    assert {draft_head_method(row.config) for row in HEADS} >= {"eagle", "eagle3", "dflash"}
+    assert len(HEADS) >= 20
 
 
 def test_rows_without_a_claim_are_few() -> None:
