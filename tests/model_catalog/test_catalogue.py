@@ -20,6 +20,7 @@ from model_catalog.model import describe
 from model_catalog.quantization import read_quantization
 from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource
 from model_catalog.snapshot_store import add_user_snapshot
+from model_catalog.weight_derivation import derive_groups, layouts
 
 DATA = Path(catalogue.__file__).with_name("data") / "models.jsonl"
 LINES = DATA.read_text(encoding="utf-8").splitlines()
@@ -95,6 +96,22 @@ def test_nearly_equal_parameter_count_holds(row: ModelSnapshot) -> None:
     assert row.published_parameters is not None
     apart = min(abs(row.published_parameters - count) for count in possible_counts(spec))
     assert apart <= int(match.group(1).replace(",", ""))
+
+
+STORED = [row for row in ROWS if "the stored elements, scales included, equal the Hub's count" in row.facts_source]
+
+
+@pytest.mark.parametrize("row", STORED, ids=[row.repo_id for row in STORED])
+def test_stored_elements_and_the_bytes_that_follow_hold(row: ModelSnapshot) -> None:
+    spec = read_architecture(row.config, subject=row.repo_id)
+    quantization = read_quantization(row.config, row.quantization_file, subject=row.repo_id)
+    sizes: list[int] = []
+    for layout in layouts(spec, quantization):
+        groups = derive_groups(spec, quantization, layout=layout)
+        if sum(group.parameters for group in groups) == row.published_parameters:
+            sizes.append(sum(group.stored_bytes for group in groups))
+            break
+    assert sizes == [row.published_bytes]
 
 
 HEADS = [row for row in ROWS if row.kind is RepoKind.DRAFT_HEAD]
