@@ -110,13 +110,18 @@ def choose_fraction(certain: Window, possible: Window, default: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankVerdict:
-    """One rank's answer. ``budget_bytes`` is None for engines without a budget or with unread totals."""
+    """One rank's answer.
+
+    ``headroom_bytes``: what the lines that share the scarce room could still take at their worst; below zero, what
+    is missing at worst. ``budget_bytes`` is None for engines without a budget or with unread totals.
+    """
 
     answer: Answer
     headroom_bytes: int | None
     budget_bytes: int | None
     constraint: str
     largest_line: str
+    beside_bytes: int | None = None
 
 
 def judge_fraction(breakdown: MemoryBreakdown, room: RankRoom, fraction: float) -> RankVerdict:
@@ -132,10 +137,12 @@ def judge_fraction(breakdown: MemoryBreakdown, room: RankRoom, fraction: float) 
     impossible = inside.low_bytes > budget_high or budget_low > room.free_bytes - outside.low_bytes
     return RankVerdict(
         answer=_answer(min(budget_room, start_room), impossible),
-        headroom_bytes=min(budget_room, start_room),
+        # Room beside the budget cannot be used by what is inside it: it counts only where it is missing.
+        headroom_bytes=budget_room if start_room >= 0 else min(budget_room, start_room),
         budget_bytes=budget_low,
         constraint=constraint,
         largest_line=_largest(breakdown.items),
+        beside_bytes=start_room,
     )
 
 

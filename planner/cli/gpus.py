@@ -27,7 +27,6 @@ from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
 from planner.engines.registry import engine_profile
 from planner.plan import Plan
-from planner.report.findings import spare_bytes
 from planner.report.words import room
 
 COUNTS: Final = (1, 2, 4, 8)
@@ -125,7 +124,7 @@ def _holdings_text(holdings: list[Holding], *, quiet: bool) -> str:
 
 
 def _spare(holding: Holding) -> int | None:
-    return None if holding.plan is None else spare_bytes(holding.plan)
+    return None if holding.plan is None else holding.plan.verdict.headroom_bytes
 
 
 def _entry(gpu: DeclaredGpu) -> dict[str, object]:

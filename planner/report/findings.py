@@ -162,15 +162,3 @@ def _sequence_saving(plan: Plan, devices: Sequence[Device]) -> SequenceSaving | 
     if saved <= 0:
         return None
     return SequenceSaving(max_num_seqs=plan.defaults.max_num_seqs, lowered_to=lowered, saved_bytes=saved)
-
-
-def spare_bytes(plan: Plan) -> int | None:
-    """What the lines leave of the budget at worst, on the tightest rank; without a budget, the headroom."""
-    if plan.verdict.headroom_bytes is None:
-        return None
-    left = [
-        rank.verdict.budget_bytes - rank.breakdown.inside_budget.high_bytes
-        for rank in plan.ranks
-        if rank.verdict.budget_bytes is not None
-    ]
-    return min(left) if left else plan.verdict.headroom_bytes

@@ -8,7 +8,7 @@ from planner.engines.base import DraftMethod
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
-from planner.report.findings import Findings, JudgedDraft, SetUp, spare_bytes
+from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.plain import Style, paint, safe_line
 from planner.report.words import (
     GROUP_NAMES,
@@ -98,10 +98,11 @@ def verdict_line(plan: Plan) -> str:
 
 def _spare(plan: Plan) -> str:
     """What is left: of the budget, where there is one, and of the memory beside it."""
-    headroom, inside = plan.verdict.headroom_bytes or 0, spare_bytes(plan)
-    if inside is None or inside <= headroom:
-        return f"{room(headroom)} to spare"
-    return f"{room(inside)} to spare inside the engine's budget, {room(headroom)} beside it"
+    headroom = room(plan.verdict.headroom_bytes or 0)
+    beside = [rank.verdict.beside_bytes for rank in plan.ranks if rank.verdict.beside_bytes is not None]
+    if not beside:
+        return f"{headroom} to spare"
+    return f"{headroom} to spare inside the engine's budget, {room(min(beside))} beside it"
 
 
 def _header(findings: Findings, plan: Plan, shown: JudgedDraft | None, facts: TargetFacts) -> str:

@@ -109,7 +109,7 @@ def test_it_says_what_the_plan_says(report_of: Callable[[LinearEngine], Report])
     assert sum(item["low_bytes"] for item in rank["items"]) == rank["total_low_bytes"]
     assert rank["budget_bytes"] == 36 * GIB  # 0.9 of 40
     assert document["verdict"]["answer"] == "fits"
-    assert document["verdict"]["headroom_bytes"] == 3 * GIB  # beside the budget: 40 - 36 - 1
+    assert document["verdict"]["headroom_bytes"] == 8 * GIB  # 36 - (16 + 4 + 8)
     assert document["engine_cache"]["available_bytes"] == {"low": 16 * GIB, "high": 16 * GIB}
     assert document["engine_cache"]["tokens"] == 16 * 1024
     assert document["engine_cache"]["max_concurrency"] == 2.0

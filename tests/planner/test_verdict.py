@@ -74,10 +74,12 @@ def test_the_budget_is_the_engines_rounding() -> None:
     assert verdict.budget_bytes == 78_229_177_631  # 85,031,714,816 x 0.92 = 78,229,177,630.72
 
 
-def test_headroom_is_the_smaller_of_both_rooms() -> None:
+def test_headroom_is_the_budgets_while_the_start_succeeds() -> None:
     verdict = judge_fraction(breakdown((50, 60), (2, 3)), room(100, 95), 0.9)
-    assert verdict.headroom_bytes == min(90 - 60, 95 - 3 - 90)
+    assert verdict.headroom_bytes == 90 - 60
     assert verdict.constraint == "free memory at start"
+    missing = judge_fraction(breakdown((50, 60), (2, 7)), room(100, 95), 0.9)
+    assert missing.headroom_bytes == 95 - 7 - 90
     assert verdict.largest_line == "in"
 
 
