@@ -174,7 +174,7 @@ def _judge(serving: Serving, rank: Rank, breakdown: MemoryBreakdown, fraction: f
         return judge_pinned(breakdown, room, breakdown.of_group(Group.KV_CACHE), pinned)
     if fraction is None:
         return judge_free(breakdown, room)
-    return judge_fraction(breakdown, room, fraction)
+    return judge_fraction(breakdown, room, fraction, chosen_by_us=serving.workload.gpu_memory_utilization is None)
 
 
 def _tightness(verdict: RankVerdict) -> tuple[int, int]:

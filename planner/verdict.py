@@ -77,7 +77,8 @@ def room_of(device: Device, memory_limit_bytes: int | None) -> RankRoom:
 def windows(breakdown: MemoryBreakdown, room: RankRoom) -> tuple[Window, Window] | None:
     """(certain, possible) windows of the memory fraction on one rank; None where a reading is missing.
 
-    A fraction is certain when it works at every bound's worst end, possible when it works at the best.
+    A fraction is certain when it works at every bound's worst end, possible when it works at the best. Both are
+    rounded inwards, so that every fraction inside keeps the promise.
     """
     if room.engine_total is None or room.free_bytes is None or not room.engine_total.low_bytes:
         return None
@@ -88,8 +89,8 @@ def windows(breakdown: MemoryBreakdown, room: RankRoom) -> tuple[Window, Window]
         high=floor_share(min(1.0, (room.free_bytes - outside.high_bytes) / largest)),
     )
     possible = Window(
-        low=floor_share(inside.low_bytes / largest),
-        high=ceil_share(min(1.0, (room.free_bytes - outside.low_bytes) / smallest)),
+        low=ceil_share(inside.low_bytes / largest),
+        high=floor_share(min(1.0, (room.free_bytes - outside.low_bytes) / smallest)),
     )
     return certain, possible
 
@@ -104,7 +105,7 @@ def choose_fraction(certain: Window, possible: Window, default: float) -> float:
     if not possible.empty:
         if possible.low <= default <= possible.high:
             return default
-        return floor_share((max(possible.low, 0.001) + possible.high) / 2)
+        return floor_share((possible.low + possible.high) / 2)
     return default
 
 
@@ -124,8 +125,13 @@ class RankVerdict:
     beside_bytes: int | None = None
 
 
-def judge_fraction(breakdown: MemoryBreakdown, room: RankRoom, fraction: float) -> RankVerdict:
-    """Judge one rank under a budget of ``ceil(total x fraction)``."""
+def judge_fraction(
+    breakdown: MemoryBreakdown, room: RankRoom, fraction: float, *, chosen_by_us: bool = False
+) -> RankVerdict:
+    """Judge one rank under a budget of ``ceil(total x fraction)``.
+
+    ``chosen_by_us``: the fraction may be any other, so a plan is only impossible if none could hold it.
+    """
     if room.engine_total is None or room.free_bytes is None:
         return _unknown(breakdown)
     inside, outside = breakdown.inside_budget, breakdown.outside_budget
@@ -134,7 +140,11 @@ def judge_fraction(breakdown: MemoryBreakdown, room: RankRoom, fraction: float) 
     budget_room = budget_low - inside.high_bytes
     start_room = room.free_bytes - outside.high_bytes - budget_high
     constraint = "engine budget" if budget_room <= start_room else "free memory at start"
-    impossible = inside.low_bytes > budget_high or budget_low > room.free_bytes - outside.low_bytes
+    most = room.free_bytes - outside.low_bytes
+    if chosen_by_us:
+        impossible = inside.low_bytes > min(most, room.engine_total.high_bytes)
+    else:
+        impossible = inside.low_bytes > budget_high or budget_low > most
     return RankVerdict(
         answer=_answer(min(budget_room, start_room), impossible),
         # Room beside the budget cannot be used by what is inside it: it counts only where it is missing.

@@ -60,6 +60,15 @@ def test_both_checks_make_fits(
     assert verdict.answer is answer
 
 
+def test_a_fraction_of_our_own_choice_is_no_reason_for_a_no() -> None:
+    lines = breakdown((10, 200), (5, 5))
+    assert judge_fraction(lines, room(100, 94), 0.92).answer is Answer.DOES_NOT_FIT
+    assert judge_fraction(lines, room(100, 94), 0.92, chosen_by_us=True).answer is Answer.TIGHT
+    assert judge_fraction(breakdown((90, 90), (5, 5)), room(100, 94), 0.92, chosen_by_us=True).answer is (
+        Answer.DOES_NOT_FIT
+    )
+
+
 def test_a_missing_reading_is_unknown_not_zero() -> None:
     lines = breakdown((1, 1), (0, 0))
     assert judge_fraction(lines, room(100, None), 0.9).answer is Answer.UNKNOWN

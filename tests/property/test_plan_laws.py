@@ -101,6 +101,7 @@ def test_more_drafted_tokens_never_need_less(kind: str, context: int, batch: int
     )
 
 
+@settings(max_examples=400)
 @given(KIND, CONTEXT, BATCH, st.integers(1, 48), st.integers(0, 48))
 def test_a_larger_device_never_worsens_an_answer(
     kind: str, context: int, batch: int, size: int, more: int
