@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from planner.devices import Device
-from planner.engines.base import DraftMethod, EngineProfile, Serving
+from planner.engines.base import EngineProfile, Serving
 from planner.plan import Plan, make_plan
 from planner.verdict import Answer
 from planner.workload import Workload

@@ -12,9 +12,10 @@ import made_models
 import pytest
 
 from model_catalog.catalogue import find_row
+from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model, describe
 from planner.declared_gpus import parse_gpu_option
-from planner.engines.base import Draft, DraftMethod, Serving
+from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.plan import make_plan
 from planner.workload import Workload

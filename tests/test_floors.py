@@ -23,6 +23,7 @@ FLOORS = (
     ("model_catalog",),
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
     ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity"),
+    ("planner.speculation", "planner.commands"),
     (
         *("planner.nvml", "planner.nvml_errors", "planner.nvml_fields", "planner.nvml_memory"),
         *("planner.declared_gpus", "planner.device_selection", "planner.host_memory"),

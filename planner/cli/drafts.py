@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from model_catalog.drafts import DraftMethod
 from model_catalog.errors import NotAModelError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model
@@ -9,7 +10,7 @@ from model_catalog.snapshot import RepoKind
 from planner.cli.model_source import load_model
 from planner.cli.options import DEFAULT_SPECULATIVE_TOKENS, PlanOptions
 from planner.cli.output import Output
-from planner.engines.base import Draft, DraftMethod
+from planner.engines.base import Draft
 
 NO_DRAFT: Final = "none"
 _HEADS: Final = {"eagle": DraftMethod.EAGLE, "eagle3": DraftMethod.EAGLE3}

@@ -5,25 +5,15 @@ what its cache pool would look like. It reads no device and no file.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal, Protocol
 
 from model_catalog.architecture import LayerSpec
 from model_catalog.bounds import ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model
 from planner.devices import Device
 from planner.memory.breakdown import LineItem
 from planner.workload import Workload
-
-
-class DraftMethod(StrEnum):
-    """How tokens are proposed."""
-
-    DRAFT_MODEL = "draft_model"  #: a stand-alone small model with its own embedding, head and cache
-    EAGLE = "eagle"
-    EAGLE3 = "eagle3"
-    MTP = "mtp"  #: the layers that ship inside the target
-    NGRAM = "ngram"  #: no weights, no cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ from typing import Literal
 
 from model_catalog.architecture import Component, LayerSpec
 from model_catalog.bounds import Basis, ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
 from planner.devices import Device
-from planner.engines.base import DraftMethod, EngineCache, EngineDefaults, Loading, Rank, Serving, layers_of
+from planner.engines.base import EngineCache, EngineDefaults, Loading, Rank, Serving, layers_of
 from planner.engines.vllm_checks import check_context
 from planner.engines.weight_lines import weight_lines
 from planner.memory.breakdown import Group, LineItem, Owner

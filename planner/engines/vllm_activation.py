@@ -13,8 +13,8 @@ from typing import Final
 
 from model_catalog.architecture import LayerSpec
 from model_catalog.bounds import Basis, ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.units import MIB, ceil_div
-from planner.engines.base import DraftMethod
 from planner.engines.vllm_buffers import context_workspace_rows
 from planner.engines.vllm_shape import EngineShape, latent_rule, release_of
 from planner.memory.breakdown import Group, LineItem, Owner

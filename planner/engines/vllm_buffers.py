@@ -13,8 +13,8 @@ from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, ChunkedAttention, FullAttention, Role, SlidingWindow
 from model_catalog.bounds import Basis, ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.units import MIB, ceil_div
-from planner.engines.base import DraftMethod
 from planner.engines.vllm_shape import EngineShape, latent_rule
 from planner.memory.breakdown import Group, LineItem, Owner
 

@@ -5,8 +5,9 @@ Adapts ``vllm_layout``/``vllm_pool`` to a Serving. The context of a plan is the 
 
 from model_catalog.architecture import ChunkedAttention, LayerSpec
 from model_catalog.bounds import Basis, ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import BFLOAT16, FLOAT32, find_dtype
-from planner.engines.base import CacheGroup, DraftMethod, EngineCache, EngineDefaults, Rank, Serving
+from planner.engines.base import CacheGroup, EngineCache, EngineDefaults, Rank, Serving
 from planner.engines.vllm_grouping import group_layers
 from planner.engines.vllm_layout import CacheSettings, paged_layers
 from planner.engines.vllm_pool import PagedNeed, plan_pool, request_need

@@ -7,9 +7,10 @@ Source: vLLM 0.33.0 ``config/model.py`` (verify_with_parallel_config), ``config/
 from collections.abc import Sequence
 
 from model_catalog.architecture import LatentAttention
+from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
-from planner.engines.base import DraftMethod, Serving
+from planner.engines.base import Serving
 from planner.errors import ParallelismError
 
 

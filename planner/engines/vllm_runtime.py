@@ -8,8 +8,8 @@ Bounds are fitted to the rows of tests/measured/vllm_memory.jsonl.
 from typing import Final
 
 from model_catalog.bounds import Basis, ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.units import KIB, MIB
-from planner.engines.base import DraftMethod
 from planner.engines.vllm_defaults import capture_sizes
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, LineItem, Owner

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, LatentAttention, LayerSpec
+from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import FLOAT32, find_dtype
 from planner.devices import Device
-from planner.engines.base import DraftMethod, EngineDefaults, Rank, Serving, layers_of
+from planner.engines.base import EngineDefaults, Rank, Serving, layers_of
 
 VLLM_VERSION: Final = "0.33.0"
 HALF_BYTES: Final = 2  # bfloat16 and float16

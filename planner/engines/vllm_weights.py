@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Final
 
 from model_catalog.architecture import Component
+from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model
-from planner.engines.base import DraftMethod, Rank, Serving
+from planner.engines.base import Rank, Serving
 from planner.engines.vllm_loading import kernel_copies
 from planner.engines.weight_lines import weight_lines
 from planner.memory.breakdown import Group, LineItem, Owner

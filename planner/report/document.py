@@ -14,7 +14,7 @@ REPORT_SCHEMA: Final = "specplan.report/1"
 AnswerName = Literal["fits", "tight", "does_not_fit", "unknown"]
 GroupName = Literal["target_weights", "draft_weights", "kv_cache", "runtime_overhead", "temporary_buffers"]
 BasisName = Literal["exact", "derived", "calibrated", "assumed"]
-MethodName = Literal["draft_model", "eagle", "eagle3", "mtp", "ngram"]
+MethodName = Literal["draft_model", "eagle", "eagle3", "mtp", "ngram", "dflash", "dspark"]
 
 
 class Part(BaseModel):

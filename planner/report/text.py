@@ -4,7 +4,7 @@ from typing import Final
 
 from tabulate import tabulate
 
-from planner.engines.base import DraftMethod
+from model_catalog.drafts import DraftMethod
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from linear_engine import GIB, LinearEngine, made_device, made_model
 
-from planner.engines.base import Draft, DraftMethod, Serving
+from model_catalog.drafts import DraftMethod
+from planner.engines.base import Draft, Serving
 from planner.report.build import build_report
 from planner.report.document import FailureReport, Report, Request, read_report, report_json_schema, report_mapping
 from planner.report.facts import target_facts

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from linear_engine import GIB, LinearEngine, made_device, made_model
 
-from planner.engines.base import Draft, DraftMethod, Serving
+from model_catalog.drafts import DraftMethod
+from planner.engines.base import Draft, Serving
 from planner.report.findings import Findings, find
 from planner.verdict import Answer
 from planner.workload import Workload

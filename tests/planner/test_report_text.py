@@ -8,8 +8,9 @@ import pytest
 from linear_engine import LinearEngine, made_device, made_model
 
 from model_catalog.architecture import Assumption
+from model_catalog.drafts import DraftMethod
 from planner.devices import Device
-from planner.engines.base import Draft, DraftMethod, Serving
+from planner.engines.base import Draft, Serving
 from planner.report.explain import explain_text
 from planner.report.facts import target_facts
 from planner.report.findings import find

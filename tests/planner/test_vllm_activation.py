@@ -6,10 +6,11 @@ import pytest
 
 from model_catalog.architecture import ArchitectureSpec, Component, FullAttention, LayerSpec
 from model_catalog.bounds import ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import BFLOAT16
 from model_catalog.units import GIB, MIB
 from planner.devices import Device, DeviceSource
-from planner.engines.base import DraftMethod, EngineDefaults
+from planner.engines.base import EngineDefaults
 from planner.engines.vllm_activation import activation_peak, profile_phases, sampler_bytes, verification_logits
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, Owner

@@ -16,10 +16,11 @@ from model_catalog.architecture import (
     TensorTemplate,
 )
 from model_catalog.bounds import Basis
+from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import BFLOAT16
 from model_catalog.units import MIB
 from planner.devices import Device, DeviceSource
-from planner.engines.base import DraftMethod, EngineDefaults
+from planner.engines.base import EngineDefaults
 from planner.engines.vllm_buffers import (
     context_workspace_rows,
     persistent_buffers,

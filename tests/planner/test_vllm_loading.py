@@ -14,11 +14,12 @@ from model_catalog.architecture import (
     TensorTemplate,
 )
 from model_catalog.conversion import ConversionRule, Quantization
+from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import BFLOAT16
 from model_catalog.quantization_schemes import fp8, mxfp4
 from model_catalog.units import GIB
 from planner.devices import Device, DeviceSource
-from planner.engines.base import DraftMethod, EngineDefaults
+from planner.engines.base import EngineDefaults
 from planner.engines.vllm_loading import host_memory_bytes, kernel_copies, load_peak_bytes
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, LineItem, Owner

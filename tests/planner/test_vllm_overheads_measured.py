@@ -24,10 +24,10 @@ from model_catalog.architecture import (
     TensorTemplate,
 )
 from model_catalog.bounds import ByteRange
+from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import BFLOAT16
 from model_catalog.units import GIB
 from planner.devices import Device, DeviceSource
-from planner.engines.base import DraftMethod
 from planner.engines.vllm_activation import activation_peak
 from planner.engines.vllm_defaults import engine_defaults
 from planner.engines.vllm_loading import load_peak_bytes

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model
 from model_catalog.units import GIB
 from planner.capacity import MOST_BATCH, max_batch, max_context_tokens, with_workload
-from planner.engines.base import Draft, DraftMethod, Serving
+from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.memory.breakdown import Group, Owner, sum_items
 from planner.plan import Plan, make_plan

@@ -1,0 +1,58 @@
+"""How tokens are drafted, and where a candidate draft came from. Proposes nothing itself and judges nothing."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DraftMethod(StrEnum):
+    """How tokens are proposed; the names are vLLM's own."""
+
+    DRAFT_MODEL = "draft_model"  #: a stand-alone small model with its own embedding, head and cache
+    EAGLE = "eagle"
+    EAGLE3 = "eagle3"
+    MTP = "mtp"  #: the layers that ship inside the target
+    NGRAM = "ngram"  #: no weights, no cache
+    DFLASH = "dflash"  #: block-diffusion head: all k tokens in one pass
+    DSPARK = "dspark"  #: semi-parallel head with a low-rank output stage
+
+
+#: Methods whose head reads the target's hidden states: it serves one target only.
+HEADS = frozenset({DraftMethod.EAGLE, DraftMethod.EAGLE3, DraftMethod.DFLASH, DraftMethod.DSPARK})
+
+
+class CandidateOrigin(StrEnum):
+    """Where a candidate was found; shown to the user."""
+
+    NAMED = "named"  #: --draft
+    CURATED = "curated"  #: the catalogue's list of pairs
+    BUILT_IN = "built_in"  #: nothing to download: MTP layers, n-gram
+    CACHE = "cache"  #: on this machine's disk already
+    HUB = "hub"  #: found by searching the Hub
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A draft that might serve a target. ``repo_id`` is None for methods without weights of their own.
+
+    ``source`` says who claims that the pair belongs together (a model card, a paper, a search).
+    """
+
+    method: DraftMethod
+    origin: CandidateOrigin
+    source: str
+    repo_id: str | None = None
+    revision: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The repo, or the method's name."""
+        return self.repo_id or self.method.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """A candidate that cannot even be sized, and why (an adapter, a GGUF-only repo, a head for another target)."""
+
+    candidate: Candidate
+    code: str
+    text: str
