@@ -1,4 +1,4 @@
-"""Can this draft serve this target under this engine? The records; each engine's rule is in ``vocabulary_rules``."""
+"""Can this draft serve this target under this engine? The records; each rule is in ``vocabulary_rules``."""
 
 from dataclasses import dataclass
 from enum import StrEnum
