@@ -23,6 +23,7 @@ from planner.engines.base import Serving
 from planner.engines.registry import engine_profile
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
+from planner.speculation.selection import Offer
 
 NO_SEARCH_NOTE = "only the target is planned: drafts are not searched for in this version; name one with --draft"
 
@@ -64,7 +65,7 @@ def fit(target_name: str, options: PlanOptions, output: Output) -> int:
     )
     drafts = load_drafts(options, target, output)
     alone = Serving(target=target, draft=None, workload=workload)
-    findings = find(alone, drafts, devices, engine)
+    findings = find(alone, [Offer(draft=draft) for draft in drafts], devices, engine)
     facts = target_facts(target, workload)
     exit_code = EXIT_OF_ANSWER[findings.answer]
     if not options.drafts:
@@ -87,8 +88,7 @@ def _print(findings: Findings, facts: TargetFacts, options: PlanOptions, output:
     if options.explain:
         from planner.report.explain import explain_text  # noqa: PLC0415
 
-        shown = findings.shown.set_up if findings.shown else findings.alone
-        output.answer("\n" + explain_text(shown.plan, facts.assumptions))
+        output.answer("\n" + explain_text(findings.told.plan, facts.assumptions))
 
 
 def _write(

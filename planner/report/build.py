@@ -180,7 +180,7 @@ def _candidates(findings: Findings) -> list[Candidate]:
 
 
 def _candidate(judged: JudgedDraft, rank: int | None) -> Candidate:
-    model, plan = judged.draft.model, judged.set_up.plan
+    model, plan = judged.draft.model, judged.plan
     return Candidate(
         repo_id=None if model is None else model.snapshot.repo_id,
         revision=None if model is None else model.snapshot.commit or model.snapshot.revision,
@@ -189,10 +189,10 @@ def _candidate(judged: JudgedDraft, rank: int | None) -> Candidate:
         accepted=judged.accepted,
         reasons=_remarks(judged.reasons),
         rank=rank,
-        budget=_budget(plan.draft_budget),
-        memory=_memory(plan),
-        engine_cache=_cache(plan.cache),
-        verdict=_verdict(judged.set_up),
+        budget=None if plan is None else _budget(plan.draft_budget),
+        memory=None if plan is None else _memory(plan),
+        engine_cache=None if plan is None else _cache(plan.cache),
+        verdict=None if judged.set_up is None else _verdict(judged.set_up),
     )
 
 

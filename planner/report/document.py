@@ -217,9 +217,9 @@ class Candidate(Part):
     rank: int | None
     compatibility: None = None
     budget: Budget | None
-    memory: Memory
+    memory: Memory | None
     engine_cache: EngineCacheEntry | None
-    verdict: VerdictEntry
+    verdict: VerdictEntry | None
     prediction: None = None
     trial: None = None
 

@@ -6,12 +6,17 @@ Pure. Does not print, and does not decide what a plan holds.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from model_catalog.units import ceil_share
+from model_catalog.drafts import Discarded
+from model_catalog.errors import UsageError
 from planner.capacity import max_batch, max_context_tokens, with_workload
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile, Serving
 from planner.plan import Plan, make_plan
 from planner.report.remedies import Remedy, find_remedies
+from planner.speculation.compatibility import CompatibilityVerdict
+from planner.speculation.prediction import Demand
+from planner.speculation.selection import Offer, Worth, promise, rejections
+from planner.speculation.worthwhile import judge_worth
 from planner.verdict import Answer, Reason
 
 
@@ -37,46 +42,76 @@ class SetUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedDraft:
-    """A draft with the pair's set-up; rejected ones carry their reasons."""
+    """A draft with the pair's set-up; rejected ones carry their reasons.
 
-    draft: Draft
-    set_up: SetUp
+    ``set_up`` is None where the engine would refuse to start the pair at all. Only drafts that are shown in full
+    have the inverse answers in it.
+    """
+
+    offer: Offer
+    set_up: SetUp | None
     accepted: bool
     reasons: tuple[Reason, ...]
 
     @property
+    def draft(self) -> Draft:
+        """The draft and k."""
+        return self.offer.draft
+
+    @property
     def name(self) -> str:
         """The draft's repo, or its method's name where it has no weights of its own."""
-        return self.draft.method.value if self.draft.model is None else self.draft.model.snapshot.repo_id
+        return self.offer.name
+
+    @property
+    def plan(self) -> Plan | None:
+        """The pair's plan."""
+        return None if self.set_up is None else self.set_up.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that one `fit` found on these devices."""
+    """All that one `fit` found on these devices: ``drafts`` best first, those that will not do last.
+
+    ``discarded`` could not even be sized. ``worth`` is None where nobody asked whether to speculate.
+    """
 
     devices: tuple[Device, ...]
     alone: SetUp
     drafts: tuple[JudgedDraft, ...]
+    discarded: tuple[Discarded, ...] = ()
+    worth: Worth | None = None
 
     @property
     def chosen(self) -> JudgedDraft | None:
-        """The first accepted draft."""
+        """The best accepted draft; none where speculation does not pay."""
+        if self.worth is not None and self.worth.answer == "no":
+            return None
         return next((draft for draft in self.drafts if draft.accepted), None)
 
     @property
     def recommended(self) -> SetUp:
         """Target and chosen draft, or the target alone."""
-        return self.chosen.set_up if self.chosen else self.alone
+        return (self.chosen.set_up if self.chosen else None) or self.alone
 
     @property
     def shown(self) -> JudgedDraft | None:
         """The draft whose table people see: the chosen one, or the first asked for."""
-        return self.chosen or (self.drafts[0] if self.drafts else None)
+        if self.chosen is not None:
+            return self.chosen
+        if self.worth is not None and self.worth.answer == "no":
+            return None
+        return next((draft for draft in self.drafts if draft.set_up is not None), None)
+
+    @property
+    def told(self) -> SetUp:
+        """The set-up that is told in full."""
+        return (self.shown.set_up if self.shown else None) or self.alone
 
     @property
     def answer(self) -> Answer:
-        """The answer that becomes the exit code: a draft was asked for and none will do is a "no"."""
-        if not self.drafts or self.chosen is not None:
+        """The answer that becomes the exit code: drafts were looked for and none will do is a "no"."""
+        if self.chosen is not None or (not self.drafts and self.worth is None):
             return self.recommended.plan.verdict.answer
         if self.alone.plan.verdict.answer is Answer.UNKNOWN:
             return Answer.UNKNOWN
@@ -85,23 +120,43 @@ class Findings:
 
 def find(
     alone: Serving,
-    drafts: Sequence[Draft],
+    offers: Sequence[Offer],
     devices: Sequence[Device],
     engine: EngineProfile,
     *,
     remedies: bool = True,
+    strict: bool = True,
+    discarded: Sequence[Discarded] = (),
+    demand: Demand | None = None,
 ) -> Findings:
-    """Plan the target alone and with each draft.
+    """Plan the target alone and with each draft; order the drafts; say whether speculation pays.
+
+    ``strict``: an engine's refusal of a pair is an error (the user named it), not a rejection. ``demand`` None:
+    only memory is asked about.
 
     Raises:
         UsageError, ParallelismError: what the engine would refuse.
     """
-    judged = tuple(_judge_draft(alone, draft, devices, engine, remedies=remedies) for draft in drafts)
-    if any(draft.accepted for draft in judged):
-        bare = SetUp(plan=make_plan(alone, devices, engine))  # nobody asks how far the target alone could go
-    else:
-        bare = set_up(alone, devices, engine, remedies=remedies and not drafts)
-    return Findings(devices=tuple(devices), alone=bare, drafts=judged)
+    bare = SetUp(plan=make_plan(alone, devices, engine))
+    judged = sorted(
+        (_judge_draft(alone, offer, devices, engine, strict=strict) for offer in offers), key=_standing
+    )
+    worth = None
+    if demand is not None:
+        accepted = [draft.offer for draft in judged if draft.accepted]
+        rejected = [draft.offer for draft in judged if not draft.accepted]
+        worth = judge_worth(bare.plan, accepted, rejected, demand)
+    found = Findings(
+        devices=tuple(devices), alone=bare, drafts=tuple(judged), discarded=tuple(discarded), worth=worth
+    )
+    shown = found.shown
+    if shown is None:
+        return replace(found, alone=set_up(alone, devices, engine, remedies=remedies and not offers))
+    full = set_up(_pair(alone, shown.draft), devices, engine, remedies=remedies)
+    drafts = tuple(replace(draft, set_up=full) if draft is shown else draft for draft in judged)
+    if not shown.accepted:
+        bare = set_up(alone, devices, engine, remedies=False)
+    return replace(found, drafts=drafts, alone=bare)
 
 
 def set_up(serving: Serving, devices: Sequence[Device], engine: EngineProfile, *, remedies: bool) -> SetUp:
@@ -125,26 +180,33 @@ def set_up(serving: Serving, devices: Sequence[Device], engine: EngineProfile, *
     )
 
 
-def _judge_draft(
-    alone: Serving, draft: Draft, devices: Sequence[Device], engine: EngineProfile, *, remedies: bool
-) -> JudgedDraft:
+def _pair(alone: Serving, draft: Draft) -> Serving:
     workload = replace(alone.workload, num_speculative_tokens=draft.num_speculative_tokens)
-    pair = set_up(replace(alone, draft=draft, workload=workload), devices, engine, remedies=remedies)
-    reasons = _rejections(pair.plan)
-    return JudgedDraft(draft=draft, set_up=pair, accepted=not reasons, reasons=reasons)
+    return replace(alone, draft=draft, workload=workload)
 
 
-def _rejections(plan: Plan) -> tuple[Reason, ...]:
-    reasons: list[Reason] = []
-    if plan.verdict.answer is Answer.DOES_NOT_FIT:
-        reasons.append(Reason(code="does_not_fit", text="target and draft together do not fit"))
-    if plan.verdict.answer is Answer.UNKNOWN:
-        reasons.append(Reason(code="reading_missing", text="a reading of the device is missing"))
-    budget = plan.draft_budget
-    if budget is not None and budget.within is False and budget.share is not None:
-        text = f"the draft takes {ceil_share(budget.share):.1%} of the device, more than {budget.limit_share:.1%}"
-        reasons.append(Reason(code="over_draft_budget", text=text))
-    return tuple(reasons)
+def _judge_draft(
+    alone: Serving, offer: Offer, devices: Sequence[Device], engine: EngineProfile, *, strict: bool
+) -> JudgedDraft:
+    try:
+        plan = make_plan(_pair(alone, offer.draft), devices, engine)
+    except UsageError as refusal:
+        if strict:
+            raise
+        reason = Reason(code="engine_refuses", text=refusal.message)
+        return JudgedDraft(offer=offer, set_up=None, accepted=False, reasons=(reason, *rejections(offer, None)))
+    reasons = rejections(offer, plan)
+    return JudgedDraft(offer=offer, set_up=SetUp(plan=plan), accepted=not reasons, reasons=reasons)
+
+
+def _standing(judged: JudgedDraft) -> tuple[bool, bool, float, int]:
+    """Sort key: those that will do first, of these the surely compatible ones, then by promise."""
+    compatibility = judged.offer.compatibility
+    unsure = compatibility is not None and compatibility.verdict is CompatibilityVerdict.UNKNOWN
+    footprint = 0
+    if judged.plan is not None and judged.plan.draft_budget is not None and judged.offer.prediction is not None:
+        footprint = judged.plan.draft_budget.footprint.high_bytes
+    return (not judged.accepted, unsure, *promise(judged.offer.prediction, footprint))
 
 
 def _sequence_saving(plan: Plan, devices: Sequence[Device]) -> SequenceSaving | None:

@@ -37,13 +37,15 @@ _METHODS: Final = {
     DraftMethod.EAGLE3: "EAGLE-3 head",
     DraftMethod.MTP: "the target's own MTP layers",
     DraftMethod.NGRAM: "n-gram lookup",
+    DraftMethod.DFLASH: "DFlash head",
+    DraftMethod.DSPARK: "DSpark head",
 }
 
 
 def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False) -> str:
     """The whole answer of `fit`."""
     shown = findings.shown
-    set_up = shown.set_up if shown else findings.alone
+    set_up = findings.told
     blocks = [
         _header(findings, set_up.plan, shown, facts),
         *_rank_blocks(set_up.plan, verbose=verbose),
@@ -60,7 +62,7 @@ def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False) -
 def verdict_lines(findings: Findings) -> list[str]:
     """The answer in one line, then why."""
     shown = findings.shown
-    plan = (shown.set_up if shown else findings.alone).plan
+    plan = findings.told.plan
     lines = wrapped(verdict_line(plan), indent=2)
     lines += [line for reason in plan.verdict.reasons for line in wrapped(f"  {safe_line(reason.text)}", indent=2)]
     if shown is not None and not shown.accepted:
@@ -78,7 +80,7 @@ def answer_line(findings: Findings) -> str:
         refused = next((reason for reason in shown.reasons if reason.code == "over_draft_budget"), None)
         if refused is not None:
             return f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(refused.text)}."
-    return verdict_line((shown.set_up if shown else findings.alone).plan)
+    return verdict_line(findings.told.plan)
 
 
 def verdict_line(plan: Plan) -> str:
@@ -271,10 +273,10 @@ def _draft_text(plan: Plan) -> str:
 def _draft_table(findings: Findings) -> str:
     rows = []
     for draft in findings.drafts:
-        budget = draft.set_up.plan.draft_budget
+        budget = None if draft.plan is None else draft.plan.draft_budget
         share = "unknown" if budget is None or budget.share is None else percent_up(budget.share)
         why = "; ".join(safe_line(reason.text) for reason in draft.reasons)
-        answer = _ANSWERS[draft.set_up.plan.verdict.answer][0].lower()
+        answer = "refused" if draft.plan is None else _ANSWERS[draft.plan.verdict.answer][0].lower()
         rows.append((safe_line(draft.name), share, answer, "yes" if draft.accepted else f"no: {why}"))
     return tabulate(
         rows,

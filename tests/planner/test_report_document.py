@@ -14,6 +14,7 @@ from planner.report.build import build_report
 from planner.report.document import FailureReport, Report, Request, read_report, report_json_schema, report_mapping
 from planner.report.facts import target_facts
 from planner.report.findings import Findings, find
+from planner.speculation.selection import Offer
 from planner.verdict import Reason
 from planner.workload import Workload
 
@@ -74,7 +75,7 @@ def report_of(llama_8b: Mapping[str, Any], llama_1b: Mapping[str, Any]) -> Calla
     draft = Draft(method=DraftMethod.DRAFT_MODEL, num_speculative_tokens=5, model=made_model("draft", llama_1b))
 
     def make(engine: LinearEngine) -> Report:
-        findings: Findings = find(alone, (draft,), (made_device(40),), engine)
+        findings: Findings = find(alone, (Offer(draft=draft),), (made_device(40),), engine)
         facts = target_facts(target, alone.workload)
         warnings = (Reason(code="made", text="for a test"),)
         return build_report(findings, facts, REQUEST, exit_code=0, warnings=warnings)

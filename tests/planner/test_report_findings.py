@@ -10,6 +10,7 @@ from linear_engine import GIB, LinearEngine, made_device, made_model
 from model_catalog.drafts import DraftMethod
 from planner.engines.base import Draft, Serving
 from planner.report.findings import Findings, find
+from planner.speculation.selection import Offer
 from planner.verdict import Answer
 from planner.workload import Workload
 
@@ -26,8 +27,7 @@ def draft(llama_1b: Mapping[str, Any]) -> Draft:
 
 
 def typed(findings: Findings) -> list[str]:
-    shown = findings.shown
-    return [remedy.typed for remedy in (shown.set_up if shown else findings.alone).remedies]
+    return [remedy.typed for remedy in findings.told.remedies]
 
 
 # A card of 40 GiB has a budget of 36 GiB at 0.9; 1 GiB lies outside it.
@@ -44,7 +44,7 @@ def test_a_target_that_fits(alone: Serving) -> None:
 
 
 def test_a_draft_that_fits_is_chosen(alone: Serving, draft: Draft) -> None:
-    findings = find(alone, (draft,), (made_device(40),), LinearEngine(target_gib=16, draft_gib=4))
+    findings = find(alone, (Offer(draft=draft),), (made_device(40),), LinearEngine(target_gib=16, draft_gib=4))
     assert findings.answer is Answer.FITS
     assert findings.chosen is findings.drafts[0]
     assert findings.drafts[0].reasons == ()
@@ -57,7 +57,9 @@ def test_the_draft_may_take_fifteen_percent_of_the_device(
     alone: Serving, draft: Draft, draft_gib: int, accepted: bool
 ) -> None:
     # 15 % of 40 GiB are 6 GiB.
-    findings = find(alone, (draft,), (made_device(40),), LinearEngine(target_gib=8, draft_gib=draft_gib))
+    findings = find(
+        alone, (Offer(draft=draft),), (made_device(40),), LinearEngine(target_gib=8, draft_gib=draft_gib)
+    )
     assert findings.drafts[0].accepted is accepted
     assert [reason.code for reason in findings.drafts[0].reasons] == ([] if accepted else ["over_draft_budget"])
     assert findings.answer is (Answer.FITS if accepted else Answer.DOES_NOT_FIT)
@@ -66,7 +68,7 @@ def test_the_draft_may_take_fifteen_percent_of_the_device(
 
 
 def test_a_pair_that_does_not_fit_is_a_no_though_the_target_fits(alone: Serving, draft: Draft) -> None:
-    findings = find(alone, (draft,), (made_device(40),), LinearEngine(target_gib=28, draft_gib=5))
+    findings = find(alone, (Offer(draft=draft),), (made_device(40),), LinearEngine(target_gib=28, draft_gib=5))
     assert findings.alone.plan.verdict.answer is Answer.FITS
     assert [reason.code for reason in findings.drafts[0].reasons] == ["does_not_fit"]
     assert findings.answer is Answer.DOES_NOT_FIT
@@ -76,7 +78,12 @@ def test_a_pair_that_does_not_fit_is_a_no_though_the_target_fits(alone: Serving,
 
 def test_the_first_draft_that_will_do_is_chosen(alone: Serving, draft: Draft) -> None:
     ngram = Draft(method=DraftMethod.NGRAM, num_speculative_tokens=5)
-    findings = find(alone, (ngram, draft), (made_device(40),), LinearEngine(target_gib=16, draft_gib=4))
+    findings = find(
+        alone,
+        (Offer(draft=ngram), Offer(draft=draft)),
+        (made_device(40),),
+        LinearEngine(target_gib=16, draft_gib=4),
+    )
     assert [judged.name for judged in findings.drafts] == ["ngram", "draft"]
     assert findings.chosen is findings.drafts[0]
 
@@ -84,8 +91,8 @@ def test_the_first_draft_that_will_do_is_chosen(alone: Serving, draft: Draft) ->
 def test_a_missing_reading_is_unknown_never_a_yes(alone: Serving, draft: Draft) -> None:
     unread = replace(made_device(40), free_bytes=None, notes=("no reading",))
     engine = LinearEngine(target_gib=16, draft_gib=4)
-    for drafts in ((), (draft,)):
-        findings = find(alone, drafts, (unread,), engine)
+    for offers in ((), (Offer(draft=draft),)):
+        findings = find(alone, offers, (unread,), engine)
         assert findings.answer is Answer.UNKNOWN
         assert findings.chosen is None
         assert findings.alone.max_context_tokens is None

@@ -16,6 +16,7 @@ from planner.report.facts import target_facts
 from planner.report.findings import find
 from planner.report.plain import without_color
 from planner.report.text import answer_line, fit_text
+from planner.speculation.selection import Offer
 from planner.workload import Workload
 
 
@@ -27,7 +28,7 @@ def alone(llama_8b: Mapping[str, Any]) -> Serving:
 def told(
     serving: Serving, devices: tuple[Device, ...], engine: LinearEngine, *drafts: Draft, verbose: bool = False
 ) -> str:
-    findings = find(serving, drafts, devices, engine)
+    findings = find(serving, [Offer(draft=draft) for draft in drafts], devices, engine)
     return without_color(fit_text(findings, target_facts(serving.target, serving.workload), verbose=verbose))
 
 
