@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from model_catalog.bounds import ByteRange
+from model_catalog.drafts import Discarded
 from planner import __version__
 from planner.devices import Device
 from planner.engines.base import EngineCache
@@ -16,21 +17,32 @@ from planner.report.document import (
     Budget,
     CacheGroupEntry,
     Candidate,
+    CheckEntry,
+    CompatibilityEntry,
     DeviceEntry,
     Engine,
     EngineCacheEntry,
     Item,
     Memory,
+    PredictionEntry,
+    RangeEntry,
     RankMemory,
     Remark,
     RemedyEntry,
     Report,
     Request,
+    SourcedRange,
     Target,
+    TokensEntry,
     VerdictEntry,
+    Worthwhile,
 )
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
+from planner.speculation.compatibility import Compatibility
+from planner.speculation.prediction import Prediction
+from planner.speculation.ranges import Range
+from planner.speculation.selection import Worth
 from planner.verdict import Reason
 
 
@@ -54,6 +66,7 @@ def build_report(
         engine_cache=_cache(plan.cache),
         verdict=_verdict(recommended),
         candidates=_candidates(findings),
+        worthwhile=_worthwhile(findings.worth),
     )
 
 
@@ -176,24 +189,100 @@ def _verdict(set_up: SetUp) -> VerdictEntry:
 
 def _candidates(findings: Findings) -> list[Candidate]:
     ranks = iter(range(1, len(findings.drafts) + 1))
-    return [_candidate(draft, next(ranks) if draft.accepted else None) for draft in findings.drafts]
+    judged = [_candidate(draft, next(ranks) if draft.accepted else None) for draft in findings.drafts]
+    return judged + [_discarded(discarded) for discarded in findings.discarded]
 
 
 def _candidate(judged: JudgedDraft, rank: int | None) -> Candidate:
-    model, plan = judged.draft.model, judged.plan
+    model, plan, offer = judged.draft.model, judged.plan, judged.offer
     return Candidate(
         repo_id=None if model is None else model.snapshot.repo_id,
         revision=None if model is None else model.snapshot.commit or model.snapshot.revision,
         method=judged.draft.method.value,
+        origin=None if offer.candidate is None else offer.candidate.origin.value,
+        source=None if offer.candidate is None else offer.candidate.source,
         num_speculative_tokens=judged.draft.num_speculative_tokens,
         accepted=judged.accepted,
         reasons=_remarks(judged.reasons),
         rank=rank,
+        compatibility=_compatibility(offer.compatibility),
         budget=None if plan is None else _budget(plan.draft_budget),
         memory=None if plan is None else _memory(plan),
         engine_cache=None if plan is None else _cache(plan.cache),
         verdict=None if judged.set_up is None else _verdict(judged.set_up),
+        prediction=_prediction(offer.prediction),
     )
+
+
+def _discarded(discarded: Discarded) -> Candidate:
+    """A candidate that could not be sized: no memory, no prediction, only its reason."""
+    candidate = discarded.candidate
+    return Candidate(
+        repo_id=candidate.repo_id,
+        revision=candidate.revision,
+        method=candidate.method.value,
+        origin=candidate.origin.value,
+        source=candidate.source,
+        num_speculative_tokens=None,
+        accepted=False,
+        reasons=[Remark(code=discarded.code, text=discarded.text)],
+        rank=None,
+        budget=None,
+        memory=None,
+        engine_cache=None,
+        verdict=None,
+    )
+
+
+def _compatibility(compatibility: Compatibility | None) -> CompatibilityEntry | None:
+    if compatibility is None:
+        return None
+    return CompatibilityEntry(
+        engine=compatibility.engine,
+        verdict=compatibility.verdict.value,
+        checks=[
+            CheckEntry(
+                name=check.name,
+                passed=check.passed,
+                by_engine=check.by_engine,
+                text=check.text,
+                remedy=check.remedy,
+            )
+            for check in compatibility.checks
+        ],
+    )
+
+
+def _prediction(prediction: Prediction | None) -> PredictionEntry | None:
+    if prediction is None:
+        return None
+    rate, cost = prediction.acceptance.rate, prediction.cost_ratio
+    return PredictionEntry(
+        num_speculative_tokens=prediction.num_speculative_tokens,
+        acceptance=SourcedRange(low=rate.low, high=rate.high, source=prediction.acceptance.source),
+        mean_acceptance_length=_range(prediction.mean_acceptance_length),
+        cost_ratio=SourcedRange(low=cost.low, high=cost.high, source=prediction.cost_source),
+        speedup=None if prediction.speedup is None else _range(prediction.speedup),
+        ceiling_speedup=prediction.ceiling_speedup,
+        end_to_end_speedup=None
+        if prediction.end_to_end_speedup is None
+        else _range(prediction.end_to_end_speedup),
+        break_even_acceptance=prediction.break_even_acceptance,
+        stops_paying_at_batch=prediction.stops_paying_at_batch,
+        by_num_speculative_tokens=[
+            TokensEntry(num_speculative_tokens=k, speedup=_range(span))
+            for k, span in prediction.by_num_speculative_tokens
+        ],
+        notes=list(prediction.notes),
+    )
+
+
+def _worthwhile(worth: Worth | None) -> Worthwhile | None:
+    return None if worth is None else Worthwhile(answer=worth.answer, reasons=_remarks(worth.reasons))
+
+
+def _range(span: Range) -> RangeEntry:
+    return RangeEntry(low=span.low, high=span.high)
 
 
 def _budget(budget: DraftBudget | None) -> Budget | None:

@@ -205,23 +205,116 @@ class Budget(Part):
     footprint_bytes: Bounds
 
 
+class CheckEntry(Part):
+    """One check of a pair: by the engine, or by specplan beyond the engine. ``passed`` null: not known."""
+
+    name: str
+    passed: bool | None
+    by_engine: bool
+    text: str
+    remedy: str | None
+
+
+class CompatibilityEntry(Part):
+    """What the engine says to the pair."""
+
+    engine: str
+    verdict: Literal["accepted", "accepted_with_warning", "refused", "unknown"]
+    checks: list[CheckEntry]
+
+
+class RangeEntry(Part):
+    """Two ends of a prediction."""
+
+    low: float
+    high: float
+
+
+class SourcedRange(RangeEntry):
+    """Two ends, and where they come from."""
+
+    source: str
+
+
+class TokensEntry(Part):
+    """The predicted decode speedup at one k."""
+
+    num_speculative_tokens: int
+    speedup: RangeEntry
+
+
+class PredictionEntry(Part):
+    """The predicted speedup at the best k. ``ceiling_speedup`` is 1 / (1 - acceptance): a ceiling, no estimate."""
+
+    num_speculative_tokens: int
+    acceptance: SourcedRange
+    mean_acceptance_length: RangeEntry
+    cost_ratio: SourcedRange
+    speedup: RangeEntry | None
+    ceiling_speedup: float
+    end_to_end_speedup: RangeEntry | None
+    break_even_acceptance: float | None
+    stops_paying_at_batch: int | None
+    by_num_speculative_tokens: list[TokensEntry]
+    notes: list[str]
+
+
+class CostEntry(Part):
+    """What the draft costs the target: cached tokens and full sequences without and with it."""
+
+    kv_tokens_alone: int | None
+    kv_tokens_with_draft: int | None
+    max_concurrency_alone: float | None
+    max_concurrency_with_draft: float | None
+
+
 class Candidate(Part):
-    """One draft: accepted, or rejected with reasons."""
+    """One draft: accepted, or rejected with reasons. What could not be sized has null memory."""
 
     repo_id: str | None
     revision: str | None
     method: MethodName
-    num_speculative_tokens: int
+    origin: Literal["named", "curated", "built_in", "cache", "hub"] | None = None
+    source: str | None = None
+    num_speculative_tokens: int | None
     accepted: bool
     reasons: list[Remark]
     rank: int | None
-    compatibility: None = None
+    compatibility: CompatibilityEntry | None = None
     budget: Budget | None
     memory: Memory | None
     engine_cache: EngineCacheEntry | None
     verdict: VerdictEntry | None
-    prediction: None = None
+    cost: CostEntry | None = None
+    prediction: PredictionEntry | None = None
     trial: None = None
+
+
+class Worthwhile(Part):
+    """Is speculation worth it for this request?"""
+
+    answer: Literal["yes", "no", "depends"]
+    reasons: list[Remark]
+
+
+class Recommendation(Part):
+    """What to run. ``command`` is argv; ``command_text`` is the same, quoted for a shell."""
+
+    draft: str
+    method: MethodName
+    num_speculative_tokens: int
+    command: list[str]
+    command_text: str
+    python: str | None
+    notes: list[str] = Field(default_factory=list)
+
+
+class ProblemEntry(Part):
+    """A known problem that the plan shows, with its remedies."""
+
+    code: str
+    symptom: str
+    remedies: list[str]
 
 
 class Report(Part):
@@ -240,8 +333,9 @@ class Report(Part):
     engine_cache: EngineCacheEntry | None
     verdict: VerdictEntry
     candidates: list[Candidate]
-    worthwhile: None = None
-    recommendation: None = None
+    worthwhile: Worthwhile | None = None
+    recommendation: Recommendation | None = None
+    problems: list[ProblemEntry] = Field(default_factory=list)
 
 
 class ErrorEntry(Part):

@@ -6,7 +6,7 @@ Pure: gets plans, compatibility and predictions, and ranks. Rejected drafts are 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Final
+from typing import Final, Literal
 
 from model_catalog.drafts import Candidate
 from model_catalog.units import ceil_share
@@ -87,7 +87,7 @@ def promise(prediction: Prediction | None, footprint_bytes: int) -> tuple[float,
 class Worth:
     """Whether speculation pays for this request: yes, no or depends, with reasons."""
 
-    answer: str
+    answer: Literal["yes", "no", "depends"]
     reasons: tuple[Reason, ...]
 
 
