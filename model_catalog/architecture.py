@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from model_catalog.bounds import ByteRange
 from model_catalog.dtypes import DType
 
 
@@ -242,11 +241,3 @@ class ArchitectureSpec:
             for component, _, tensor in self.tensors()
             if with_mtp or component is not Component.MTP
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheNeed:
-    """Bytes per token and per sequence of one set of layers, before an engine's paging."""
-
-    per_token: ByteRange
-    per_sequence_bytes: int

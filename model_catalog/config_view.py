@@ -59,10 +59,6 @@ class ConfigView:
         """Keys present with a value other than null that nothing has asked for."""
         return tuple(key for key, value in self._values.items() if key not in self._used and value is not None)
 
-    def read_keys(self) -> frozenset[str]:
-        """Keys that were asked for and are present."""
-        return frozenset(self._used & set(self._values))
-
     def integer(self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_EXTENT) -> int:
         """The first present key as an integer, else ``default``.
 

@@ -46,7 +46,6 @@ _BY_SPELLING: Final[dict[str, DType]] = {
 FLOAT32: Final = _BY_SPELLING["float32"]
 BFLOAT16: Final = _BY_SPELLING["bfloat16"]
 FLOAT16: Final = _BY_SPELLING["float16"]
-FLOAT8: Final = _BY_SPELLING["fp8"]
 
 
 @lru_cache(maxsize=256)

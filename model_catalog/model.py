@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from model_catalog.architecture import ArchitectureSpec
 from model_catalog.config_reader import read_architecture
+from model_catalog.conversion import Quantization
 from model_catalog.families.heads import draft_head_method, read_draft_head
-from model_catalog.quantization import Quantization, read_quantization
+from model_catalog.quantization import read_quantization
 from model_catalog.snapshot import ModelSnapshot, RepoKind
 from model_catalog.weights import WeightTable, weigh
 

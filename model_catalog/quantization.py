@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from model_catalog.config_view import ConfigView
-from model_catalog.conversion import BLOCKS_ONLY, ConversionRule, Quantization, on_the_fly
+from model_catalog.conversion import BLOCKS_ONLY, ConversionRule, Quantization
 from model_catalog.quantization_groups import read_compressed_tensors, read_modelopt, read_quark, rules_by_layer
 from model_catalog.quantization_keys import IGNORE_KEYS, group_size, ignored_modules, unsupported, weight_bits
 from model_catalog.quantization_schemes import (
@@ -21,8 +21,6 @@ from model_catalog.quantization_schemes import (
     int8_rows,
     mxfp4,
 )
-
-__all__ = ["Quantization", "on_the_fly", "read_quantization"]
 
 _SECTIONS: Final = ("quantization_config", "compression_config")
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")

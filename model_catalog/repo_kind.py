@@ -38,11 +38,6 @@ def repo_kind(files: Iterable[RepoFile], config: Mapping[str, Any]) -> RepoKind:
     return RepoKind.EMPTY
 
 
-def is_pickled_weights(path: str) -> bool:
-    """Whether the name is that of weights in Python's pickle format, which is never opened here."""
-    return _is_pickled_weights(PurePosixPath(path))
-
-
 def require_model(snapshot: ModelSnapshot, *, draft_heads: bool = False) -> None:
     """Check that the snapshot can be planned as a model; ``draft_heads`` lets draft heads pass, for drafts.
 
@@ -71,6 +66,7 @@ def adapter_base(config: Mapping[str, Any]) -> str | None:
 
 
 def _is_pickled_weights(path: PurePosixPath) -> bool:
+    """Whether the name is that of weights in Python's pickle format, which is never opened here."""
     return path.suffix in _PICKLE_SUFFIXES and not path.name.startswith(_TRAINER_STEMS)
 
 

@@ -21,16 +21,6 @@ from typing import Any, Final
 from model_catalog.errors import UsageError
 from model_catalog.snapshot import ModelSnapshot, SnapshotSource, is_commit
 
-__all__ = [
-    "KnownCommit",
-    "SnapshotStore",
-    "add_user_snapshot",
-    "cache_folder",
-    "is_commit",
-    "user_folder",
-    "user_snapshots",
-]
-
 #: Raise this whenever the same commit would now be read differently (tensor names, roles, grouping).
 READER_VERSION: Final = 1
 ENTRY_LIMIT_BYTES: Final = 32_000_000

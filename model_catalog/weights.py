@@ -30,8 +30,6 @@ from model_catalog.weight_residency import (
 )
 from model_catalog.weight_totals import LayoutSizes
 
-__all__ = ["ResidentGroup", "WeightTable", "checkpoint_files", "derive_groups", "weigh"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTable:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 class Workload:
     """The request.
 
-    ``context_tokens``: tokens a sequence (prompt + output); ``batch``: sequences held at once;
-    ``num_speculative_tokens``: k, 0 without speculation. Dtype names are the engine's own spellings
-    (``auto``, ``bfloat16``, ``fp8``). ``memory_limit_bytes`` caps what may be planned on one device.
+    ``context_tokens``: tokens a sequence (prompt + output); ``batch``: sequences held at once. Dtype names are the
+    engine's own spellings (``auto``, ``bfloat16``, ``fp8``). ``memory_limit_bytes`` caps what may be planned on
+    one device. How many tokens are drafted is the draft's (``engines.base.Draft``).
     """
 
     context_tokens: int = 8192
     batch: int = 1
-    num_speculative_tokens: int = 0
     tp: int = 1
     pp: int = 1
     expert_parallel: bool = False

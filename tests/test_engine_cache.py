@@ -71,7 +71,6 @@ def test_blocks_tokens_and_concurrency_are_the_engines_own(row: dict[str, Any]) 
     draft = draft_of(row)
     workload = Workload(
         context_tokens=row["max_model_len"],
-        num_speculative_tokens=draft.num_speculative_tokens if draft else 0,
         tp=row["tp"],
         kv_cache_dtype=row["kv_dtype"],
         block_size=row["block_size"],

@@ -1,7 +1,7 @@
 """`specplan gpus`: the declared GPUs; with a target, which of them and how many hold its plan."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -77,11 +77,7 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
         target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
     )
     drafts = load_drafts(options, target, output)
-    draft = drafts[0] if drafts else None
-    workload = replace(
-        options.workload(1), num_speculative_tokens=draft.num_speculative_tokens if draft is not None else 0
-    )
-    serving = Serving(target=target, draft=draft, workload=workload)
+    serving = Serving(target=target, draft=drafts[0] if drafts else None, workload=options.workload(1))
     holdings = []
     for gpu in declared_gpus():
         # Machines that share their memory with the host hold one such device.

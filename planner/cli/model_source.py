@@ -9,8 +9,8 @@ from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkErr
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
-from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource
-from model_catalog.snapshot_store import SnapshotStore, is_commit
+from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource, is_commit
+from model_catalog.snapshot_store import SnapshotStore
 from planner.cli.output import Output
 
 _TRUE = frozenset({"1", "true", "yes", "on"})

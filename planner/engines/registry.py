@@ -23,11 +23,6 @@ _PROFILES: Final[dict[str, Callable[[str | None], EngineProfile]]] = {
 }
 
 
-def engine_names() -> tuple[str, ...]:
-    """Names that ``--engine`` takes."""
-    return tuple(_PROFILES)
-
-
 def engine_profile(text: str) -> EngineProfile:
     """The profile behind ``vllm`` or ``vllm==0.33.0``.
 

@@ -8,7 +8,6 @@ sample/penalties.py, spec_decode/), ``v1/attention/backends/``, ``model_executor
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, ChunkedAttention, FullAttention, Role, SlidingWindow
@@ -49,19 +48,6 @@ def persistent_buffers(
         *_workspace_lines(shape),
     )
     return tuple(line for line in lines if line.high_bytes)
-
-
-def sequence_buffers_bytes(
-    shape: EngineShape, seqs: int, *, cache_groups: int = 1, probabilistic_draft: bool = False
-) -> int:
-    """Bytes of the buffers that scale with ``max_num_seqs``, were it ``seqs``.
-
-    The difference between two values is what lowering ``--max-num-seqs`` saves; the sampler's transient peak,
-    which shrinks as well, is not in it.
-    """
-    resized = replace(shape, defaults=replace(shape.defaults, max_num_seqs=seqs))
-    lines = _sequence_lines(resized, cache_groups=cache_groups, probabilistic_draft=probabilistic_draft)
-    return sum(line.high_bytes for line in lines)
 
 
 def pinned_host_bytes(shape: EngineShape) -> int:

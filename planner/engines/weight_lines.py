@@ -6,7 +6,7 @@ from typing import Final
 from model_catalog.architecture import Component, Role
 from model_catalog.bounds import ByteRange
 from model_catalog.model import Model
-from model_catalog.weights import ResidentGroup
+from model_catalog.weight_residency import ResidentGroup
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.sharding import Placement, resident_share
 

@@ -14,7 +14,7 @@ from typing import Final
 from model_catalog.architecture import ArchitectureSpec, Component, Role
 from model_catalog.bounds import ByteRange
 from model_catalog.units import ceil_div
-from model_catalog.weights import ResidentGroup
+from model_catalog.weight_residency import ResidentGroup
 
 VOCABULARY_PADDING: Final = 64  # vocab_parallel_embedding.DEFAULT_VOCAB_PADDING_SIZE
 

@@ -152,7 +152,7 @@ def find(
     shown = found.shown
     if shown is None:
         return replace(found, alone=set_up(alone, devices, engine, remedies=remedies and not offers))
-    full = set_up(_pair(alone, shown.draft), devices, engine, remedies=remedies)
+    full = set_up(replace(alone, draft=shown.draft), devices, engine, remedies=remedies)
     drafts = tuple(replace(draft, set_up=full) if draft is shown else draft for draft in judged)
     if not shown.accepted:
         bare = set_up(alone, devices, engine, remedies=False)
@@ -180,16 +180,11 @@ def set_up(serving: Serving, devices: Sequence[Device], engine: EngineProfile, *
     )
 
 
-def _pair(alone: Serving, draft: Draft) -> Serving:
-    workload = replace(alone.workload, num_speculative_tokens=draft.num_speculative_tokens)
-    return replace(alone, draft=draft, workload=workload)
-
-
 def _judge_draft(
     alone: Serving, offer: Offer, devices: Sequence[Device], engine: EngineProfile, *, strict: bool
 ) -> JudgedDraft:
     try:
-        plan = make_plan(_pair(alone, offer.draft), devices, engine)
+        plan = make_plan(replace(alone, draft=offer.draft), devices, engine)
     except UsageError as refusal:
         if strict:
             raise

@@ -179,8 +179,7 @@ class _Finder:
                 yield Remedy(
                     option="--draft-budget", value=f"{percent}%", text="allow the draft as much as it takes"
                 )
-        alone = replace(self._serving, draft=None, workload=replace(self._workload, num_speculative_tokens=0))
-        if _fits(alone, self._devices, self._engine):
+        if _fits(replace(self._serving, draft=None), self._devices, self._engine):
             yield Remedy(option="--draft", value="none", text="the target alone fits")
 
     def _more_devices(self) -> Iterator[Remedy]:

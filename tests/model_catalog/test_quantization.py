@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_catalog.architecture import Component, Role, TensorTemplate
+from model_catalog.conversion import Quantization, on_the_fly
 from model_catalog.dtypes import BFLOAT16, FLOAT16
 from model_catalog.errors import ConfigError, UnsupportedConfigError, UsageError
-from model_catalog.quantization import Quantization, on_the_fly, read_quantization
+from model_catalog.quantization import read_quantization
 
 TEXT, MTP, VISION = Component.TEXT, Component.MTP, Component.VISION
 

@@ -49,7 +49,7 @@ def test_a_draft_that_fits_is_chosen(alone: Serving, draft: Draft) -> None:
     assert findings.chosen is findings.drafts[0]
     assert findings.drafts[0].reasons == ()
     assert findings.recommended.plan.serving.num_speculative_tokens == 5
-    assert findings.recommended.plan.serving.workload.num_speculative_tokens == 5
+    assert findings.recommended.plan.serving.num_speculative_tokens == 5
 
 
 @pytest.mark.parametrize(("draft_gib", "accepted"), [(6, True), (7, False)])

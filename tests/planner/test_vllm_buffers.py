@@ -25,10 +25,9 @@ from planner.engines.vllm_buffers import (
     context_workspace_rows,
     persistent_buffers,
     pinned_host_bytes,
-    sequence_buffers_bytes,
 )
 from planner.engines.vllm_shape import EngineShape
-from planner.memory.breakdown import Group, LineItem
+from planner.memory.breakdown import Group, LineItem, sum_items
 
 FULL = FullAttention(kv_heads=8, key_dim=128, value_dim=128)
 
@@ -204,5 +203,8 @@ def test_rotary_table_follows_the_models_own_limit() -> None:
 def test_what_fewer_sequences_save() -> None:
     """1024 -> 256 sequences of Qwen3 at 8192 tokens: 3/4 of counts, masks and tables."""
     sized = shape()
-    saved = sequence_buffers_bytes(sized, 1024) - sequence_buffers_bytes(sized, 256)
-    assert saved == 768 * (4 * 151936 + 2 * 4 * 4748 + 2 * 4 * 512)
+    many, few = (
+        sum_items(persistent_buffers(replace(sized, defaults=replace(sized.defaults, max_num_seqs=seqs))))
+        for seqs in (1024, 256)
+    )
+    assert many.high_bytes - few.high_bytes == 768 * (4 * 151936 + 2 * 4 * 4748 + 2 * 4 * 512)

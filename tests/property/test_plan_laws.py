@@ -50,7 +50,6 @@ def serving(
         draft = Draft(method=DraftMethod.DRAFT_MODEL, num_speculative_tokens=k, model=made("llama"))
     workload = replace(
         FIXED,
-        num_speculative_tokens=k,
         context_tokens=context_tokens,
         batch=batch,
         tp=tp,
