@@ -262,7 +262,7 @@ def _prediction(prediction: Prediction | None) -> PredictionEntry | None:
         acceptance=SourcedRange(low=rate.low, high=rate.high, source=prediction.acceptance.source),
         mean_acceptance_length=_range(prediction.mean_acceptance_length),
         cost_ratio=SourcedRange(low=cost.low, high=cost.high, source=prediction.cost_source),
-        speedup=None if prediction.speedup is None else _range(prediction.speedup),
+        speedup=_range_or_none(prediction.speedup),
         ceiling_speedup=prediction.ceiling_speedup,
         end_to_end_speedup=None
         if prediction.end_to_end_speedup is None
@@ -279,6 +279,10 @@ def _prediction(prediction: Prediction | None) -> PredictionEntry | None:
 
 def _worthwhile(worth: Worth | None) -> Worthwhile | None:
     return None if worth is None else Worthwhile(answer=worth.answer, reasons=_remarks(worth.reasons))
+
+
+def _range_or_none(span: Range | None) -> RangeEntry | None:
+    return None if span is None else _range(span)
 
 
 def _range(span: Range) -> RangeEntry:
