@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -103,7 +104,7 @@ def load_folder(
         complete=False,
         tokenizer=_tokenizer(files),
     )
-    return read_snapshot(files, origin, progress)
+    return replace(read_snapshot(files, origin, progress), folder=str(folder.resolve()))
 
 
 def _cache_roots(folder: Path) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ what was read (raw config, files, weight groups), never what was concluded from 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -125,7 +125,10 @@ class TokenizerFingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSnapshot:
-    """One repo at one commit. ``commit`` is None for catalogue rows and local folders."""
+    """One repo at one commit. ``commit`` is None for catalogue rows and local folders.
+
+    ``folder`` is where a local folder lies on this machine: for commands; no fact of the model, and not written.
+    """
 
     repo_id: str
     revision: str | None
@@ -143,6 +146,7 @@ class ModelSnapshot:
     tokenizer: TokenizerFingerprint | None = None
     facts_source: str = ""
     notes: tuple[str, ...] = ()
+    folder: str | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping; ``from_json`` reads it back equal."""
