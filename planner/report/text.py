@@ -4,9 +4,10 @@ from typing import Final
 
 from tabulate import tabulate
 
-from model_catalog.drafts import DraftMethod
+from planner.commands.base import StartCommand
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
+from planner.report.draft_text import METHOD_NAMES, command_block, drafts_block, prediction_rows, worth_block
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.plain import Style, paint, safe_line
@@ -31,32 +32,28 @@ _ANSWERS: Final[dict[Answer, tuple[str, Style]]] = {
     Answer.DOES_NOT_FIT: ("DOES NOT FIT", "bad"),
     Answer.UNKNOWN: ("CANNOT TELL", "unsure"),
 }
-_METHODS: Final = {
-    DraftMethod.DRAFT_MODEL: "draft model",
-    DraftMethod.EAGLE: "EAGLE head",
-    DraftMethod.EAGLE3: "EAGLE-3 head",
-    DraftMethod.MTP: "the target's own MTP layers",
-    DraftMethod.NGRAM: "n-gram lookup",
-    DraftMethod.DFLASH: "DFlash head",
-    DraftMethod.DSPARK: "DSpark head",
-}
 
 
-def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False) -> str:
+def fit_text(
+    findings: Findings, facts: TargetFacts, *, verbose: bool = False, command: StartCommand | None = None
+) -> str:
     """The whole answer of `fit`."""
     shown = findings.shown
     set_up = findings.told
+    predicted = prediction_rows(shown.offer.prediction if shown else None)
     blocks = [
         _header(findings, set_up.plan, shown, facts),
         *_rank_blocks(set_up.plan, verbose=verbose),
         "\n".join(verdict_lines(findings)),
-        "\n".join(_labelled(_detail_rows(set_up, facts))),
+        "\n".join(_labelled([*_detail_rows(set_up, facts), *predicted])),
     ]
-    if len(findings.drafts) > 1:
-        blocks.append(_draft_table(findings))
+    if len(findings.drafts) > 1 or findings.worth is not None:
+        blocks.append(drafts_block(findings))
+    blocks.append(worth_block(findings))
     if set_up.remedies:
         blocks.append(_remedies(set_up))
-    return "\n\n".join(blocks)
+    blocks.append(command_block(command))
+    return "\n\n".join(block for block in blocks if block)
 
 
 def verdict_lines(findings: Findings) -> list[str]:
@@ -114,7 +111,7 @@ def _header(findings: Findings, plan: Plan, shown: JudgedDraft | None, facts: Ta
     revision = f", {facts.revision[:12]}" if facts.revision else ""
     rows = [("Target", f"{safe_line(facts.repo_id)} ({facts.source}{revision}){size}{stored}")]
     if shown is not None:
-        method = _METHODS[shown.draft.method]
+        method = METHOD_NAMES[shown.draft.method]
         named = f"{safe_line(shown.name)} as {method}" if shown.draft.model is not None else method
         rows.append(("Draft", f"{named}, {count(shown.draft.num_speculative_tokens, 'token')} a step"))
     rows.append(("Request", f"{count(work.batch, 'sequence')} of {work.context_tokens:,} tokens"))
@@ -267,22 +264,6 @@ def _draft_text(plan: Plan) -> str:
     return (
         f"{percent_up(budget.share)} of the device, {verdict} the limit of {percent_up(budget.limit_share)}: "
         f"{need(budget.footprint)} in all{weights}"
-    )
-
-
-def _draft_table(findings: Findings) -> str:
-    rows = []
-    for draft in findings.drafts:
-        budget = None if draft.plan is None else draft.plan.draft_budget
-        share = "unknown" if budget is None or budget.share is None else percent_up(budget.share)
-        why = "; ".join(safe_line(reason.text) for reason in draft.reasons)
-        answer = "refused" if draft.plan is None else _ANSWERS[draft.plan.verdict.answer][0].lower()
-        rows.append((safe_line(draft.name), share, answer, "yes" if draft.accepted else f"no: {why}"))
-    return tabulate(
-        rows,
-        headers=["Draft", "Share", "The pair", "Accepted"],
-        disable_numparse=True,
-        maxcolwidths=[28, 8, 12, 26],
     )
 
 

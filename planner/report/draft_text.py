@@ -1,0 +1,164 @@
+"""The drafts in words: a table of candidates, why some will not do, whether it pays, and what to run."""
+
+from typing import Final
+
+from tabulate import tabulate
+
+from model_catalog.drafts import DraftMethod
+from planner.commands.base import StartCommand
+from planner.report.findings import Findings, JudgedDraft
+from planner.report.plain import Style, paint, safe_line
+from planner.report.words import percent_up, wrapped
+from planner.speculation.compatibility import CompatibilityVerdict
+from planner.speculation.prediction import Prediction
+from planner.verdict import Answer
+
+METHOD_NAMES: Final = {
+    DraftMethod.DRAFT_MODEL: "draft model",
+    DraftMethod.EAGLE: "EAGLE head",
+    DraftMethod.EAGLE3: "EAGLE-3 head",
+    DraftMethod.MTP: "the target's own MTP layers",
+    DraftMethod.NGRAM: "n-gram lookup",
+    DraftMethod.DFLASH: "DFlash head",
+    DraftMethod.DSPARK: "DSpark head",
+}
+_SHORT_METHODS: Final = {
+    DraftMethod.DRAFT_MODEL: "model",
+    DraftMethod.EAGLE: "EAGLE",
+    DraftMethod.EAGLE3: "EAGLE-3",
+    DraftMethod.MTP: "MTP",
+    DraftMethod.NGRAM: "n-gram",
+    DraftMethod.DFLASH: "DFlash",
+    DraftMethod.DSPARK: "DSpark",
+}
+_FITS: Final = {
+    Answer.FITS: "fits",
+    Answer.TIGHT: "tight",
+    Answer.DOES_NOT_FIT: "no",
+    Answer.UNKNOWN: "?",
+}
+_WORTH: Final[dict[str, tuple[str, Style]]] = {
+    "yes": ("YES", "good"),
+    "no": ("NO", "bad"),
+    "depends": ("IT DEPENDS", "unsure"),
+}
+_NAME_WIDTH: Final = 36
+
+
+def drafts_block(findings: Findings) -> str:
+    """The table of all candidates and the reasons of those that will not do; empty where none was considered."""
+    if not findings.drafts and not findings.discarded:
+        return ""
+    accepted = [draft for draft in findings.drafts if draft.accepted]
+    rows = [_row(draft, str(number)) for number, draft in enumerate(accepted, 1)]
+    rows += [_row(draft, "-") for draft in findings.drafts if not draft.accepted]
+    blocks = []
+    if rows:
+        blocks.append(
+            tabulate(
+                rows,
+                headers=["", "Draft", "By", "k", "Decode speed", "Share", "Fits"],
+                colalign=("right", "left", "left", "right", "left", "right", "left"),
+                disable_numparse=True,
+            )
+        )
+    reasons = [*_warnings(accepted), *_refusals(findings)]
+    if reasons:
+        blocks.append("\n".join(reasons))
+    return "\n".join(blocks)
+
+
+def worth_block(findings: Findings) -> str:
+    """Whether speculation pays here, with its reasons; empty where nobody asked."""
+    worth = findings.worth
+    if worth is None:
+        return ""
+    word, style = _WORTH[worth.answer]
+    lines = [f"Worth it?       {paint(word, style)}"]
+    for reason in worth.reasons:
+        lines += wrapped(f"  - {safe_line(reason.text)}", indent=4)
+    return "\n".join(lines)
+
+
+def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
+    """The prediction of the chosen draft as labelled rows."""
+    if prediction is None:
+        return []
+    rate, length = prediction.acceptance.rate, prediction.mean_acceptance_length
+    rows = [
+        ("Decode speed", f"{_times(prediction)} of plain decoding, predicted"),
+        (
+            "Acceptance",
+            f"{rate.low:.2f} – {rate.high:.2f} a token ({safe_line(prediction.acceptance.source)}): "
+            f"{length.low:.1f} – {length.high:.1f} tokens a pass",
+        ),
+        (
+            "Draft's cost",
+            f"{prediction.cost_ratio.low:.2f} – {prediction.cost_ratio.high:.2f} of a target step "
+            f"({safe_line(prediction.cost_source)})",
+        ),
+    ]
+    if prediction.end_to_end_speedup is not None:
+        whole = prediction.end_to_end_speedup
+        rows.append(("Whole request", f"{whole.low:.2f} – {whole.high:.2f} ×, prompt included"))
+    if prediction.break_even_acceptance is not None:
+        text = f"at an acceptance of {prediction.break_even_acceptance:.2f}"
+        if prediction.stops_paying_at_batch is not None:
+            text += f"; no longer from about {prediction.stops_paying_at_batch} sequences at once"
+        rows.append(("Breaks even", text))
+    rows.append(("Ceiling", f"{prediction.ceiling_speedup:.1f} ×, 1/(1 - acceptance): never reached"))
+    return rows
+
+
+def command_block(command: StartCommand | None) -> str:
+    """What to run; empty without a recommendation."""
+    if command is None:
+        return ""
+    lines = [paint("Run it:", "heading"), f"  {command.text}"]
+    for note in command.notes:
+        lines += wrapped(f"  note: {safe_line(note)}", indent=8)
+    return "\n".join(lines)
+
+
+def _row(judged: JudgedDraft, rank: str) -> tuple[str, ...]:
+    plan, prediction = judged.plan, judged.offer.prediction
+    budget = None if plan is None else plan.draft_budget
+    name = safe_line(judged.name)
+    return (
+        rank,
+        name if len(name) <= _NAME_WIDTH else f"…{name[1 - _NAME_WIDTH :]}",
+        _SHORT_METHODS[judged.draft.method],
+        str(judged.draft.num_speculative_tokens),
+        _times(prediction) if prediction is not None else "",
+        "" if budget is None or budget.share is None else percent_up(budget.share),
+        "" if plan is None else _FITS[plan.verdict.answer],
+    )
+
+
+def _times(prediction: Prediction) -> str:
+    if prediction.speedup is None:
+        return "cannot be told"
+    return f"{prediction.speedup.low:.2f} – {prediction.speedup.high:.2f} ×"
+
+
+def _warnings(accepted: list[JudgedDraft]) -> list[str]:
+    lines: list[str] = []
+    for judged in accepted:
+        compatibility = judged.offer.compatibility
+        if compatibility is None or compatibility.verdict is CompatibilityVerdict.ACCEPTED:
+            continue
+        for check in compatibility.failed:
+            lines += wrapped(f"{safe_line(judged.name)}: {safe_line(check.text)}", indent=2)
+    return lines
+
+
+def _refusals(findings: Findings) -> list[str]:
+    lines: list[str] = []
+    for judged in findings.drafts:
+        if not judged.accepted:
+            why = "; ".join(safe_line(reason.text) for reason in judged.reasons)
+            lines += wrapped(f"{safe_line(judged.name)} will not do: {why}", indent=2)
+    for discarded in findings.discarded:
+        text = f"{safe_line(discarded.candidate.name)} left out: {safe_line(discarded.text)}"
+        lines += wrapped(text, indent=2)
+    return lines
