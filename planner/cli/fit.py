@@ -8,6 +8,7 @@ from planner.cli.model_source import load_model
 from planner.cli.options import (
     PlanOptions,
     apply,
+    demand_options,
     detail_options,
     draft_options,
     engine_options,
@@ -33,6 +34,7 @@ NO_SEARCH_NOTE = "only the target is planned: drafts are not searched for in thi
 @apply(
     workload_options(),
     draft_options(),
+    demand_options(),
     where_options(),
     engine_options(),
     offline_option(),

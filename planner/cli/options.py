@@ -8,6 +8,7 @@ import click
 
 from planner.cli.output import ColorChoice, Output
 from planner.cli.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, TokenRange, Value
+from planner.speculation.prediction import Demand, Task
 from planner.workload import Workload
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -46,8 +47,22 @@ class PlanOptions:
     no_async_scheduling: bool
     kv_cache_memory: int | None
     offline: bool
-    verbose: bool
-    explain: bool
+    verbose: bool = False
+    explain: bool = False
+    task: str = Task.MIXED.value
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+    def demand(self) -> Demand:
+        """The load of a prediction: half of the context each for prompt and output, 1024 at most."""
+        half = max(1, min(self.context // 2, 1024))
+        return Demand(
+            task=Task(self.task),
+            batch=self.batch,
+            context_tokens=self.context,
+            prompt_tokens=self.prompt_tokens or half,
+            output_tokens=self.output_tokens or half,
+        )
 
     def workload(self, tp: int) -> Workload:
         """The planner's request, without a draft."""
@@ -129,7 +144,7 @@ def draft_options() -> Callable[[Decorated], Decorated]:
             "drafts",
             multiple=True,
             metavar="REPO",
-            help="Plan with this draft: a model, mtp, ngram, or none. Repeatable.",
+            help="Only this draft: a model, mtp, ngram, or none. Repeatable.  [all that are found]",
         ),
         valued(
             "--draft-budget",
@@ -140,8 +155,23 @@ def draft_options() -> Callable[[Decorated], Decorated]:
         valued(
             "--num-speculative-tokens",
             value=TOKEN_RANGE,
-            text=f"Tokens drafted a step; memory is planned for the top end.  [{DEFAULT_SPECULATIVE_TOKENS}]",
+            text="Tokens drafted a step, or a range to choose from.  [3-8]",
         ),
+    )
+
+
+def demand_options() -> Callable[[Decorated], Decorated]:
+    """What is generated, for the predicted speedup."""
+    return apply(
+        click.option(
+            "--task",
+            type=click.Choice([task.value for task in Task]),
+            default=Task.MIXED.value,
+            show_default=True,
+            help="What is generated; acceptance depends on it.",
+        ),
+        valued("--prompt-tokens", value=COUNT, text="Prompt length.  [half of the context, at most 1024]"),
+        valued("--output-tokens", value=COUNT, text="Output length.  [half of the context, at most 1024]"),
     )
 
 

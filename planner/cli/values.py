@@ -10,7 +10,7 @@ import click
 from model_catalog.errors import UsageError
 from model_catalog.units import parse_share, parse_size
 
-MOST_SPECULATIVE_TOKENS: Final = 64
+MOST_SPECULATIVE_TOKENS: Final = 16
 _RANGE: Final = re.compile(r"(\d{1,4})(?:\s*-\s*(\d{1,4}))?")
 
 

@@ -144,7 +144,7 @@ def test_every_named_draft_is_a_candidate_once(capsys: pytest.CaptureFixture[str
         ("draft_model", "llama-1b"),
     ]
     assert main(["fit", "./llama-8b", *drafts, "--gpu", "h100-80gb"]) == 0
-    assert "Draft     Share" in capsys.readouterr().out
+    assert " 1  ngram     n-gram" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
