@@ -1,7 +1,10 @@
 """How tokens are drafted, and where a candidate draft came from. Proposes nothing itself and judges nothing."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 
 class DraftMethod(StrEnum):
@@ -18,6 +21,15 @@ class DraftMethod(StrEnum):
 
 #: Methods whose head reads the target's hidden states: it serves one target only.
 HEADS = frozenset({DraftMethod.EAGLE, DraftMethod.EAGLE3, DraftMethod.DFLASH, DraftMethod.DSPARK})
+#: Heads, and the layers inside the target: all that drafts from the target's hidden states.
+READS_HIDDEN_STATES: Final = HEADS | {DraftMethod.MTP}
+#: Heads that draft all k tokens in one pass over a block of query tokens.
+PARALLEL_HEADS: Final = frozenset({DraftMethod.DFLASH, DraftMethod.DSPARK})
+#: Kinds of head (``families.heads.draft_head_method``) that engines serve from a repo of their own. Others
+#: (Medusa, P-EAGLE, Domino, assistants without layers of their own) are recognised but not planned.
+METHOD_OF_HEAD: Final[Mapping[str, DraftMethod]] = MappingProxyType(
+    {method.value: method for method in sorted(HEADS)}
+)
 
 
 class CandidateOrigin(StrEnum):

@@ -17,6 +17,7 @@ from planner.engines.vllm_buffers import persistent_buffers
 from planner.engines.vllm_cache import cache_lines, count_cache_groups, engine_pool
 from planner.engines.vllm_checks import check_context, check_draft, check_parallelism, deal_layers
 from planner.engines.vllm_defaults import engine_defaults
+from planner.engines.vllm_drafting import drafting_buffers
 from planner.engines.vllm_loading import host_memory_bytes, load_peak_bytes
 from planner.engines.vllm_runtime import cuda_graphs, device_context, driver_growth
 from planner.engines.vllm_shape import VLLM_VERSION, shape_of
@@ -69,6 +70,7 @@ class VllmProfile:
             driver_growth(shape),
             *cuda_graphs(shape),
             *persistent_buffers(shape, cache_groups=count_cache_groups(serving, defaults)),
+            *drafting_buffers(shape),
             activation_peak(shape),
             *verification_logits(shape),
         )

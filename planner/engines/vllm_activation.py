@@ -13,9 +13,9 @@ from typing import Final
 
 from model_catalog.architecture import LayerSpec
 from model_catalog.bounds import Basis, ByteRange
-from model_catalog.drafts import DraftMethod
 from model_catalog.units import MIB, ceil_div
 from planner.engines.vllm_buffers import context_workspace_rows
+from planner.engines.vllm_drafting import auxiliary_states, draft_phase
 from planner.engines.vllm_shape import EngineShape, latent_rule, release_of
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.working_set import expert_workspaces, layer_activations, logits_bytes
@@ -32,7 +32,6 @@ _ALLOCATOR_SLACK_BYTES: Final = 64 * MIB
 _ENCODER_HIGH_BYTES: Final = 2560 * MIB
 # Encoder outputs and their merge stay through the forward pass: fitted 1 to 2.8 copies of the token budget.
 _ENCODER_OUTPUT_COPIES: Final = 4
-_AUXILIARY_HIDDEN_STATES: Final = 3  # EAGLE-3 reads three target layers
 _VERIFICATION_CHUNK_BYTES: Final = 2**30  # rejection_sampler.py, MAX_CHUNK_BYTES
 _SOURCE: Final = (
     "vLLM 0.33.0 v1/worker/gpu/model_runner.py, profile_run; bounds fitted to 59 start-ups of vLLM 0.19 on H100 "
@@ -92,9 +91,11 @@ def profile_phases(shape: EngineShape) -> ProfilePhases:
     target, width = shape.target, shape.element_bytes
     tokens = shape.max_num_batched_tokens
     forward = layer_activations(target, tokens=tokens, tp=shape.tp, element_bytes=width)
+    # States that a head reads are collected while the layers run.
+    collected = auxiliary_states(shape) * tokens * target.hidden_size * width
     forward = ByteRange(
         low_bytes=forward.low_bytes,
-        high_bytes=max(forward.high_bytes, _latent_context_bytes(shape)) + _ALLOCATOR_SLACK_BYTES,
+        high_bytes=max(forward.high_bytes, _latent_context_bytes(shape)) + collected + _ALLOCATOR_SLACK_BYTES,
     )
     nothing = ByteRange.point(0)
     multimodal = target.multimodal and shape.first_stage
@@ -109,7 +110,7 @@ def profile_phases(shape: EngineShape) -> ProfilePhases:
     return ProfilePhases(
         forward=forward,
         sampler=_sampler(shape) if shape.last_stage else nothing,
-        draft=_draft_phase(shape) if shape.last_stage else nothing,
+        draft=draft_phase(shape) if shape.last_stage else nothing,
         encoder=ByteRange(low_bytes=0, high_bytes=_ENCODER_HIGH_BYTES) if multimodal else nothing,
         # Other expert kernels than the Triton one bring their own, smaller, workspaces.
         kept=ByteRange(low_bytes=0, high_bytes=experts + outputs),
@@ -180,27 +181,6 @@ def _sampler(shape: EngineShape) -> ByteRange:
     return ByteRange(
         low_bytes=sampled.low_bytes + held,
         high_bytes=sampled.high_bytes + held + _ALLOCATOR_SLACK_BYTES,
-    )
-
-
-def _draft_phase(shape: EngineShape) -> ByteRange:
-    """The drafter's own pass, after the target's, while the target's hidden states are held."""
-    if shape.method is None or shape.method is DraftMethod.NGRAM:
-        return ByteRange.point(0)
-    drafting = shape.draft or shape.target
-    width, rows = shape.element_bytes, _sampled_rows(shape)
-    extra_rows = shape.max_num_seqs if shape.method is DraftMethod.DRAFT_MODEL else 0
-    tokens = shape.max_num_batched_tokens + extra_rows
-    forward = layer_activations(drafting, tokens=tokens, tp=shape.tp, element_bytes=width)
-    experts = expert_workspaces(
-        drafting, tokens=tokens, tp=shape.tp, expert_parallel=shape.expert_parallel, element_bytes=width
-    )
-    logits = logits_bytes(rows=rows, vocabulary_size=drafting.vocabulary_size, bytes_per_logit=width)
-    held = shape.max_num_batched_tokens * shape.target.hidden_size * width
-    copies = 1 + (_AUXILIARY_HIDDEN_STATES if shape.method is DraftMethod.EAGLE3 else 0)
-    return ByteRange(
-        low_bytes=max(forward.low_bytes, logits) + held,
-        high_bytes=forward.high_bytes + experts + logits + copies * held + _ALLOCATOR_SLACK_BYTES,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, ChunkedAttention, FullAttention, Role, SlidingWindow
 from model_catalog.bounds import Basis, ByteRange
-from model_catalog.drafts import DraftMethod
+from model_catalog.drafts import PARALLEL_HEADS, DraftMethod
 from model_catalog.units import MIB, ceil_div
 from planner.engines.vllm_shape import EngineShape, latent_rule
 from planner.memory.breakdown import Group, LineItem, Owner
@@ -149,11 +149,11 @@ def _token_lines(shape: EngineShape) -> Iterator[LineItem]:
     if shape.speculates_with_hidden_states:
         draft_hidden = (shape.draft or shape.target).hidden_size
         low = tokens * draft_hidden * width
-        copies = 2 if shape.target.multimodal else 1
+        copies = 2 if shape.target.multimodal and shape.method not in PARALLEL_HEADS else 1
         yield _line(
             "draft_hidden_states",
             ByteRange(low_bytes=low, high_bytes=copies * low),
-            "spec_decode/target_dependent_ar/speculator.py",
+            "spec_decode, hidden_states of the method's speculator",
             f"{tokens:,} tokens x {draft_hidden:,} hidden x {width} B"
             + (", twice where the draft takes image embeddings" if copies == 2 else ""),
             owner=Owner.DRAFT,

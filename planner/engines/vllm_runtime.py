@@ -8,9 +8,10 @@ Bounds are fitted to the rows of tests/measured/vllm_memory.jsonl.
 from typing import Final
 
 from model_catalog.bounds import Basis, ByteRange
-from model_catalog.drafts import DraftMethod
+from model_catalog.drafts import PARALLEL_HEADS, DraftMethod
 from model_catalog.units import KIB, MIB
 from planner.engines.vllm_defaults import capture_sizes
+from planner.engines.vllm_drafting import graph_logits_bytes
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.overhead import SOURCE as OVERHEAD_SOURCE
@@ -70,22 +71,23 @@ def driver_growth(shape: EngineShape) -> LineItem:
 def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
     """The graph estimate that is charged to the budget, and how far capture may exceed it outside.
 
-    Nothing with ``--enforce-eager``. EAGLE and MTP drafts capture sets of their own; stand-alone drafts none
-    (vLLM 0.33.0 v1/worker/gpu/spec_decode/standalone_ar/speculator.py).
+    Nothing with ``--enforce-eager``. EAGLE and MTP drafts capture two sets of their own, DFlash and DSpark one
+    that records sampling too; stand-alone drafts none (vLLM 0.33.0 v1/worker/gpu/spec_decode).
     """
     if shape.enforce_eager:
         return ()
-    sizes = len(
-        capture_sizes(
-            shape.defaults, shape.num_speculative_tokens, shape.device, model_type=shape.target.model_type
-        )
+    captured = capture_sizes(
+        shape.defaults, shape.num_speculative_tokens, shape.device, model_type=shape.target.model_type
     )
+    sizes = len(captured)
     layers = max(1, len(shape.layers))
-    drafting = 0 if shape.method is DraftMethod.DRAFT_MODEL else _DRAFT_GRAPH_SETS * shape.draft_layers
+    sets = 1 if shape.method in PARALLEL_HEADS else _DRAFT_GRAPH_SETS
+    drafting = 0 if shape.method is DraftMethod.DRAFT_MODEL else sets * shape.draft_layers
+    logits = graph_logits_bytes(shape, max(captured, default=0))
     per_graph = _GRAPH_EXPERTS_HIGH_BYTES if shape.target.experts else _GRAPH_DENSE_HIGH_BYTES
     size = ByteRange(
         low_bytes=layers * sizes * _GRAPH_LOW_BYTES,
-        high_bytes=_GRAPH_BASE_HIGH_BYTES + (layers + drafting) * sizes * per_graph,
+        high_bytes=_GRAPH_BASE_HIGH_BYTES + (layers + drafting) * sizes * per_graph + logits,
     )
     count = f"{layers} layers" + (f" + {drafting} of the draft" if drafting else "")
     return (
@@ -93,7 +95,8 @@ def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
             "cuda_graphs",
             size,
             source=_MEASURED,
-            formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 400 MiB",
+            formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 400 MiB"
+            + (f" and {logits:,} B of drafted logits" if logits else ""),
             owner=Owner.BOTH if drafting else Owner.TARGET,
         ),
         _line(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, LatentAttention, LayerSpec
-from model_catalog.drafts import DraftMethod
+from model_catalog.drafts import READS_HIDDEN_STATES, DraftMethod
 from model_catalog.dtypes import FLOAT32, find_dtype
 from planner.devices import Device
 from planner.engines.base import EngineDefaults, Rank, Serving, layers_of
@@ -62,8 +62,8 @@ class EngineShape:
 
     @property
     def speculates_with_hidden_states(self) -> bool:
-        """Whether the draft reads the target's hidden states (EAGLE, EAGLE-3, MTP)."""
-        return self.method in {DraftMethod.EAGLE, DraftMethod.EAGLE3, DraftMethod.MTP}
+        """Whether the draft reads the target's hidden states (heads and MTP)."""
+        return self.method in READS_HIDDEN_STATES
 
     @property
     def draft_layers(self) -> int:

@@ -35,23 +35,29 @@ class Demand:
 class Acceptance:
     """Conditional acceptance rate per position, as a range, with its source.
 
-    ``per_position`` holds conditional rates where a source gives them (position 1 first); positions beyond are
-    extrapolated with shrinkage. ``basis``: calibrated (measured for this pair), derived (published for it) or
-    assumed (a family prior).
+    ``per_position`` holds conditional rates where a source gives them (position 1 first); each position beyond is
+    taken as ``decay_per_position`` times the one before, because flat extrapolation is too hopeful. ``rate`` is the
+    first position's. ``basis``: calibrated (measured for this pair), derived (published for it) or assumed (a
+    family prior).
     """
 
     rate: Range
     source: str
     basis: Basis
     per_position: tuple[Range, ...] = ()
+    decay_per_position: float = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
     """Seconds of one step at the demand's batch: target on one token a sequence, draft on one, target on k + 1.
 
-    ``measured_up_to_tokens`` is the largest token count (batch x (k + 1)) that a measurement covers; None for a
-    model. Beyond it nothing is extrapolated.
+    ``measured_up_to_tokens`` is the largest token count (batch x (k + 1)) that measurements cover, also for a model
+    built on them. Beyond it nothing is extrapolated.
+
+    Bounds of the seconds share causes (one bandwidth, one launch cost), so ratios of them are known better than
+    their quotients: ``cost_ratio`` is draft / target, ``cycle_ratio`` (all drafting + verify + overhead) / target,
+    each under one assumption at a time. None: to be taken from the seconds.
     """
 
     target_seconds: Range
@@ -61,6 +67,8 @@ class StepTimes:
     source: str
     basis: Basis
     measured_up_to_tokens: int | None = None
+    cost_ratio: Range | None = None
+    cycle_ratio: Range | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ OPTION = click.Option(["--it"])
         (TOKEN_RANGE, "5", TokenRange(least=5, most=5)),
         (TOKEN_RANGE, "3-8", TokenRange(least=3, most=8)),
         (TOKEN_RANGE, " 0 - 4 ", TokenRange(least=0, most=4)),
-        (TOKEN_RANGE, "64", TokenRange(least=64, most=64)),
+        (TOKEN_RANGE, "16", TokenRange(least=16, most=16)),
     ],
 )
 def test_taken(value: Value, text: str, expected: object) -> None:
