@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
+from planner.engines.context_limits import context_limits
 from planner.plan import Plan, make_plan
 from planner.verdict import Answer
 from planner.workload import Workload
@@ -27,12 +27,7 @@ def with_workload(serving: Serving, workload: Workload) -> Serving:
 
 def longest_context(serving: Serving) -> int:
     """The longest context the models allow, or ``MOST_CONTEXT`` where no config states a limit."""
-    limits = [serving.target.architecture.max_context_tokens]
-    # Heads that read hidden states are stretched to the target's length; a draft model caps it.
-    if serving.draft is not None and serving.draft.method is DraftMethod.DRAFT_MODEL and serving.draft.model:
-        limits.append(serving.draft.model.architecture.max_context_tokens)
-    known = [limit for limit in limits if limit is not None]
-    return min(known) if known else MOST_CONTEXT
+    return min((limit for _, limit in context_limits(serving)), default=MOST_CONTEXT)
 
 
 def max_context_tokens(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> int | None:

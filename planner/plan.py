@@ -9,6 +9,7 @@ from planner.engines.base import EngineCache, EngineDefaults, EngineProfile, Loa
 from planner.errors import ParallelismError
 from planner.memory.breakdown import Group, MemoryBreakdown, Owner
 from planner.verdict import (
+    WORST_FIRST,
     Answer,
     RankVerdict,
     Reason,
@@ -76,6 +77,11 @@ class Plan:
     cache: EngineCache | None
     draft_budget: DraftBudget | None
     verdict: Verdict
+
+    @property
+    def draft_over_budget(self) -> bool:
+        """Whether the draft takes more than its share for certain; False too where the total was not read."""
+        return self.draft_budget is not None and self.draft_budget.within is False
 
 
 def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> Plan:
@@ -178,8 +184,7 @@ def _judge(serving: Serving, rank: Rank, breakdown: MemoryBreakdown, fraction: f
 
 
 def _tightness(verdict: RankVerdict) -> tuple[int, int]:
-    order = (Answer.DOES_NOT_FIT, Answer.UNKNOWN, Answer.TIGHT, Answer.FITS)
-    return order.index(verdict.answer), verdict.headroom_bytes if verdict.headroom_bytes is not None else 0
+    return WORST_FIRST.index(verdict.answer), verdict.headroom_bytes if verdict.headroom_bytes is not None else 0
 
 
 def _pool(serving: Serving, engine: EngineProfile, plans: Sequence[RankPlan]) -> EngineCache | None:

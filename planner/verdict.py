@@ -9,9 +9,10 @@ the budget must not exceed what is free. Source: vLLM 0.33.0 ``v1/worker/gpu_wor
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from model_catalog.bounds import ByteRange
-from model_catalog.units import ceil_share, floor_share
+from model_catalog.units import ceil_div, ceil_share, floor_share
 from planner.devices import Device
 from planner.memory.breakdown import LineItem, MemoryBreakdown
 
@@ -25,12 +26,12 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-_WORST_FIRST = (Answer.DOES_NOT_FIT, Answer.UNKNOWN, Answer.TIGHT, Answer.FITS)
+WORST_FIRST: Final = (Answer.DOES_NOT_FIT, Answer.UNKNOWN, Answer.TIGHT, Answer.FITS)
 
 
 def worst(answers: Sequence[Answer]) -> Answer:
     """The answer of a plan whose ranks answer like this."""
-    return next(answer for answer in _WORST_FIRST if answer in answers)
+    return next(answer for answer in WORST_FIRST if answer in answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,6 @@ def _largest(items: Sequence[LineItem]) -> str:
 
 
 def _ceil_product(total_bytes: int, fraction: float) -> int:
-    # Fractions are given with at most a few decimals; integers keep the product exact at 10**15.
+    # A float product is off by some bytes; a fraction of a few decimals is exact as billionths.
     scale = 10**9
-    return -(-total_bytes * round(fraction * scale) // scale)
+    return ceil_div(total_bytes * round(fraction * scale), scale)

@@ -17,7 +17,7 @@ from model_catalog.errors import UsageError
 from model_catalog.model import Model
 from planner.devices import Device
 from planner.engines.base import EngineCache, EngineDefaults, Loading, Rank, Serving, layers_of
-from planner.engines.vllm_checks import check_context
+from planner.engines.context_limits import check_context
 from planner.engines.weight_lines import weight_lines
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.kv_cache import cache_need
@@ -96,22 +96,21 @@ class TransformersProfile:
             *weight_lines(
                 target, target.weights.resident, placement, group=Group.TARGET_WEIGHTS, owner=Owner.TARGET
             ),
-            self._cache_line(serving, target, layers_of(target, rank.layers), Owner.TARGET),
-            self._activation_line(target, workload.context_tokens * workload.batch, Owner.TARGET),
+            _cache_line(serving, target, layers_of(target, rank.layers), Owner.TARGET),
+            _activation_line(target, workload.context_tokens * workload.batch),
             _logits_line(target, serving),
-            LineItem(
+            LineItem.of_size(
+                context,
                 group=Group.RUNTIME_OVERHEAD,
                 label="device_context",
                 owner=Owner.BOTH,
-                low_bytes=context.low_bytes,
-                high_bytes=context.high_bytes,
                 basis=Basis.CALIBRATED,
                 source=CONTEXT_SOURCE,
                 formula="one process on one device",
             ),
         ]
         if rank.first_stage and serving.draft is not None and serving.draft.model is not None:
-            lines += self._draft_lines(serving, serving.draft.model)
+            lines += _draft_lines(serving, serving.draft.model)
         return tuple(lines)
 
     def loading(self, serving: Serving, rank: Rank) -> Loading | None:
@@ -124,59 +123,62 @@ class TransformersProfile:
         del serving, rank, available
         return None
 
-    def _draft_lines(self, serving: Serving, draft: Model) -> list[LineItem]:
-        layers = draft.architecture.decoder_layers
-        everywhere = Placement(
-            tp=1,
-            layers=frozenset(range(len(draft.architecture.layers))),
-            holds_embedding=True,
-            holds_head=True,
-            holds_mtp=False,
-            holds_towers=True,
-        )
-        return [
-            *weight_lines(draft, draft.weights.resident, everywhere, group=Group.DRAFT_WEIGHTS, owner=Owner.DRAFT),
-            self._cache_line(serving, draft, layers, Owner.DRAFT),
-        ]
 
-    def _cache_line(self, serving: Serving, model: Model, layers: tuple[LayerSpec, ...], owner: Owner) -> LineItem:
-        workload = serving.workload
-        need = cache_need(
-            layers,
-            context_tokens=workload.context_tokens + serving.num_speculative_tokens,
-            batch=workload.batch,
-            model_dtype=model.architecture.dtype,
-            kv_dtype=workload.kv_cache_dtype if owner is Owner.TARGET else workload.draft_kv_cache_dtype,
-        )
-        # Growing by concatenation holds the old and the new tensors of one layer at once.
-        growing = need.high_bytes // max(len(layers), 1)
-        return LineItem(
-            group=Group.KV_CACHE,
-            label=f"{owner.value}_kv_cache",
-            owner=owner,
-            low_bytes=need.low_bytes,
-            high_bytes=need.high_bytes + growing,
-            basis=Basis.DERIVED,
-            source=_CACHE_SOURCE,
-            formula=(
-                f"{workload.batch:,} sequences x {workload.context_tokens:,} tokens in {len(layers)} layers; "
-                f"high: windows uncapped, one layer twice while it grows"
-            ),
-        )
+def _draft_lines(serving: Serving, draft: Model) -> list[LineItem]:
+    layers = draft.architecture.decoder_layers
+    everywhere = Placement(
+        tp=1,
+        layers=frozenset(range(len(draft.architecture.layers))),
+        holds_embedding=True,
+        holds_head=True,
+        holds_mtp=False,
+        holds_towers=True,
+    )
+    return [
+        *weight_lines(draft, draft.weights.resident, everywhere, group=Group.DRAFT_WEIGHTS, owner=Owner.DRAFT),
+        _cache_line(serving, draft, layers, Owner.DRAFT),
+    ]
 
-    def _activation_line(self, model: Model, tokens: int, owner: Owner) -> LineItem:
-        width = model.architecture.dtype.bits // 8
-        size = layer_activations(model.architecture, tokens=tokens, tp=1, element_bytes=width)
-        return LineItem(
-            group=Group.TEMPORARY_BUFFERS,
-            label="activation_peak",
-            owner=owner,
-            low_bytes=size.low_bytes,
-            high_bytes=size.high_bytes * 2,
-            basis=Basis.ASSUMED,
-            source="tensors of one layer (see planner.memory.working_set); doubled for eager intermediates",
-            formula=f"{tokens:,} prompt tokens in one pass x the widest layer",
-        )
+
+def _cache_line(serving: Serving, model: Model, layers: tuple[LayerSpec, ...], owner: Owner) -> LineItem:
+    workload = serving.workload
+    need = cache_need(
+        layers,
+        context_tokens=workload.context_tokens + serving.num_speculative_tokens,
+        batch=workload.batch,
+        model_dtype=model.architecture.dtype,
+        kv_dtype=workload.kv_cache_dtype if owner is Owner.TARGET else workload.draft_kv_cache_dtype,
+    )
+    # Growing by concatenation holds the old and the new tensors of one layer at once.
+    growing = need.high_bytes // max(len(layers), 1)
+    return LineItem(
+        group=Group.KV_CACHE,
+        label=f"{owner.value}_kv_cache",
+        owner=owner,
+        low_bytes=need.low_bytes,
+        high_bytes=need.high_bytes + growing,
+        basis=Basis.DERIVED,
+        source=_CACHE_SOURCE,
+        formula=(
+            f"{workload.batch:,} sequences x {workload.context_tokens:,} tokens in {len(layers)} layers; "
+            f"high: windows uncapped, one layer twice while it grows"
+        ),
+    )
+
+
+def _activation_line(model: Model, tokens: int) -> LineItem:
+    width = model.architecture.dtype.bits // 8
+    size = layer_activations(model.architecture, tokens=tokens, tp=1, element_bytes=width)
+    return LineItem(
+        group=Group.TEMPORARY_BUFFERS,
+        label="activation_peak",
+        owner=Owner.TARGET,
+        low_bytes=size.low_bytes,
+        high_bytes=size.high_bytes * 2,
+        basis=Basis.ASSUMED,
+        source="tensors of one layer (see planner.memory.working_set); doubled for eager intermediates",
+        formula=f"{tokens:,} prompt tokens in one pass x the widest layer",
+    )
 
 
 def _logits_line(model: Model, serving: Serving) -> LineItem:

@@ -12,15 +12,17 @@ from model_catalog.architecture import Component
 from model_catalog.bounds import ByteRange
 from planner.devices import Device
 from planner.engines.base import EngineCache, EngineDefaults, Loading, Rank, Serving
+from planner.engines.context_limits import check_context
 from planner.engines.vllm_activation import activation_peak, verification_logits
 from planner.engines.vllm_buffers import persistent_buffers
 from planner.engines.vllm_cache import cache_lines, count_cache_groups, engine_pool
-from planner.engines.vllm_checks import check_context, check_draft, check_parallelism, deal_layers
+from planner.engines.vllm_checks import check_draft, check_parallelism
 from planner.engines.vllm_defaults import engine_defaults
 from planner.engines.vllm_drafting import drafting_buffers
 from planner.engines.vllm_loading import host_memory_bytes, load_peak_bytes
 from planner.engines.vllm_runtime import cuda_graphs, device_context, driver_growth
 from planner.engines.vllm_shape import VLLM_VERSION, shape_of
+from planner.engines.vllm_stages import deal_layers
 from planner.engines.vllm_weights import draft_weights, target_weights
 from planner.memory.breakdown import LineItem
 

@@ -71,12 +71,11 @@ def activation_peak(shape: EngineShape) -> LineItem:
         "encoder": phases.encoder,
     }
     largest = max(parts, key=lambda name: parts[name].high_bytes)
-    return LineItem(
+    return LineItem.of_size(
+        peak,
         group=Group.TEMPORARY_BUFFERS,
         label="activation_peak",
         owner=Owner.BOTH if shape.draft_layers else Owner.TARGET,
-        low_bytes=peak.low_bytes,
-        high_bytes=peak.high_bytes,
         basis=Basis.CALIBRATED,
         source=_SOURCE,
         formula=(

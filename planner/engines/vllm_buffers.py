@@ -14,7 +14,7 @@ from model_catalog.architecture import ArchitectureSpec, ChunkedAttention, FullA
 from model_catalog.bounds import Basis, ByteRange
 from model_catalog.drafts import PARALLEL_HEADS, DraftMethod
 from model_catalog.units import MIB, ceil_div
-from planner.engines.vllm_shape import EngineShape, latent_rule
+from planner.engines.vllm_shape import BLACKWELL_DATACENTER, EngineShape, latent_rule
 from planner.memory.breakdown import Group, LineItem, Owner
 
 _SOURCE: Final = "vLLM 0.33.0 v1/worker/gpu"
@@ -25,7 +25,6 @@ _BITS_PER_WORD: Final = 32
 _INPUT_BYTES_PER_TOKEN: Final = 13
 _FLASHINFER_WORKSPACE_BYTES: Final = 394 * MIB  # envs.py, VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
 _FLASHINFER_LATENT_WORKSPACE_BYTES: Final = 128 * MIB  # mla/flashinfer_mla.py
-_BLACKWELL_DATACENTER: Final = 10
 _FLASH_ATTENTION_MAJORS: Final = frozenset({8, 9, 12})
 _PLAIN_CACHES: Final = frozenset({"auto", "bfloat16", "float16"})
 _LARGEST_CONTEXT_WORKSPACE_ROWS: Final = 64 * 1024
@@ -234,7 +233,7 @@ def _flashinfer_workspace(shape: EngineShape, *, latent: bool) -> ByteRange:
     capability = shape.device.compute_capability
     major = capability[0] if capability else None
     low = 0
-    if major == _BLACKWELL_DATACENTER:
+    if major == BLACKWELL_DATACENTER:
         low = _FLASHINFER_LATENT_WORKSPACE_BYTES if latent else _FLASHINFER_WORKSPACE_BYTES
     elif major in _FLASH_ATTENTION_MAJORS and shape.kv_cache_dtype in _PLAIN_CACHES:
         return ByteRange.point(0)
@@ -267,12 +266,11 @@ def _line(
     owner: Owner = Owner.TARGET,
     inside_budget: bool = True,
 ) -> LineItem:
-    return LineItem(
+    return LineItem.of_size(
+        size,
         group=Group.RUNTIME_OVERHEAD,
         label=label,
         owner=owner,
-        low_bytes=size.low_bytes,
-        high_bytes=size.high_bytes,
         basis=Basis.DERIVED,
         source=f"{_SOURCE}: {place}",
         formula=formula,

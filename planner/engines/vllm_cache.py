@@ -5,7 +5,7 @@ Adapts ``vllm_layout``/``vllm_pool`` to a Serving. The context of a plan is the 
 
 from model_catalog.architecture import ChunkedAttention, LayerSpec
 from model_catalog.bounds import Basis, ByteRange
-from model_catalog.drafts import DraftMethod
+from model_catalog.drafts import READS_HIDDEN_STATES, DraftMethod
 from model_catalog.dtypes import BFLOAT16, FLOAT32, find_dtype
 from planner.engines.base import CacheGroup, EngineCache, EngineDefaults, Rank, Serving
 from planner.engines.vllm_grouping import group_layers
@@ -14,9 +14,6 @@ from planner.engines.vllm_pool import PagedNeed, plan_pool, request_need
 from planner.memory.breakdown import Group, LineItem, Owner
 
 SOURCE = "vLLM 0.33.0 v1/kv_cache_interface.py, v1/core/kv_cache_utils.py"
-
-
-_READS_HIDDEN_STATES = frozenset({DraftMethod.EAGLE, DraftMethod.EAGLE3, DraftMethod.MTP})
 
 
 def draft_cache_layers(serving: Serving) -> tuple[LayerSpec, ...]:
@@ -69,11 +66,8 @@ def cache_lines(serving: Serving, defaults: EngineDefaults, rank: Rank) -> tuple
 
 def count_cache_groups(serving: Serving, defaults: EngineDefaults) -> int:
     """Groups of layers with a block table each; 1 where no layer keeps a cache."""
-    runs = paged_layers(
-        serving.target.architecture.decoder_layers,
-        draft_cache_layers(serving),
-        settings := cache_settings(serving, defaults),
-    )
+    settings = cache_settings(serving, defaults)
+    runs = paged_layers(serving.target.architecture.decoder_layers, draft_cache_layers(serving), settings)
     return max(1, len(group_layers(runs, hybrid_manager=settings.hybrid_manager)))
 
 
@@ -108,12 +102,11 @@ def _line(label: str, owner: Owner, size: ByteRange, serving: Serving, need: Pag
         blocks = f"{need.blocks_low:,} (windows at rest) to {blocks} (windows with tokens in flight)"
     workload = serving.workload
     share = "" if owner is Owner.TARGET else "; what the draft's layers add to the pool"
-    return LineItem(
+    return LineItem.of_size(
+        size,
         group=Group.KV_CACHE,
         label=label,
         owner=owner,
-        low_bytes=size.low_bytes,
-        high_bytes=size.high_bytes,
         basis=Basis.DERIVED,
         source=SOURCE,
         formula=(
@@ -133,7 +126,7 @@ def _retained(serving: Serving) -> int:
 
 def _drops_hybrid_manager(serving: Serving) -> bool:
     """Chunked attention (Llama 4) with a draft that reads hidden states: chunks are then kept in full."""
-    if serving.draft is None or serving.draft.method not in _READS_HIDDEN_STATES:
+    if serving.draft is None or serving.draft.method not in READS_HIDDEN_STATES:
         return False
     rules = {rule for layer in serving.target.architecture.decoder_layers for rule in layer.caches}
     return any(isinstance(rule, ChunkedAttention) for rule in rules)

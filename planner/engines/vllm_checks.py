@@ -1,10 +1,7 @@
-"""What vLLM refuses before it allocates anything, and how it deals layers to pipeline stages.
+"""What vLLM refuses before it allocates anything, a context beyond the configs aside (``context_limits``).
 
-Source: vLLM 0.33.0 ``config/model.py`` (verify_with_parallel_config), ``config/speculative.py``,
-``distributed/utils.py`` (get_pp_indices).
+Source: vLLM 0.33.0 ``config/model.py`` (verify_with_parallel_config), ``config/speculative.py``.
 """
-
-from collections.abc import Sequence
 
 from model_catalog.architecture import LatentAttention
 from model_catalog.drafts import DraftMethod
@@ -42,26 +39,6 @@ def check_parallelism(model: Model, tp: int, pp: int) -> None:
         )
 
 
-def check_context(serving: Serving) -> None:
-    """Refuse a context beyond what the configs allow.
-
-    Raises:
-        UsageError: naming the model whose limit it is.
-    """
-    tokens = serving.workload.context_tokens
-    models = [serving.target]
-    if serving.draft is not None and serving.draft.method is DraftMethod.DRAFT_MODEL and serving.draft.model:
-        models.append(serving.draft.model)
-    for model in models:
-        limit = model.architecture.max_context_tokens
-        if limit is not None and tokens > limit:
-            raise UsageError(
-                f"a context of {tokens:,} tokens exceeds its limit of {limit:,}",
-                subject=model.snapshot.repo_id,
-                hint=f"use --context {limit} or less",
-            )
-
-
 def check_draft(serving: Serving) -> None:
     """Refuse speculation that cannot start with this target.
 
@@ -84,19 +61,6 @@ def check_draft(serving: Serving) -> None:
             subject=subject,
             hint="name a draft model with --draft ORG/NAME, or use --draft none",
         )
-
-
-def deal_layers(positions: Sequence[int], stages: int) -> tuple[tuple[int, ...], ...]:
-    """Layers by pipeline stage: even shares; a remainder goes one each to the stages before the last."""
-    share, remainder = divmod(len(positions), stages)
-    sizes = [share] * stages
-    for back in range(2, remainder + 2):
-        sizes[-back] += 1
-    dealt, start = [], 0
-    for size in sizes:
-        dealt.append(tuple(positions[start : start + size]))
-        start += size
-    return tuple(dealt)
 
 
 def _divisors(number: int) -> tuple[int, ...]:

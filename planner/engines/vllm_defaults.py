@@ -10,15 +10,13 @@ from model_catalog.architecture import ArchitectureSpec, Component
 from model_catalog.units import GIB
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineDefaults
-from planner.engines.vllm_shape import VLLM_VERSION, latent_rule, release_of
+from planner.engines.vllm_layout import DEFAULT_BLOCK_SIZE, LATENT_BLOCK_SIZE
+from planner.engines.vllm_shape import BLACKWELL_DATACENTER, VLLM_VERSION, latent_rule, release_of
 from planner.workload import Workload
 
 _LARGE_DEVICE_BYTES: Final = 160 * GIB
 _MEDIUM_DEVICE_BYTES: Final = 70 * GIB
 _GB10: Final = (12, 1)
-_BLACKWELL_DATACENTER: Final = 10
-_BLOCK_TOKENS: Final = 16
-_LATENT_BLOCK_TOKENS: Final = 64
 _LARGEST_GRAPH_TOKENS: Final = 512
 _LARGEST_GRAPH_TOKENS_SM100: Final = 1024
 
@@ -72,11 +70,11 @@ def default_block_size(device: Device, architecture: ArchitectureSpec) -> int:
     """
     latent = latent_rule(architecture.layers)
     if latent is None:
-        return _BLOCK_TOKENS
+        return DEFAULT_BLOCK_SIZE
     capability = device.compute_capability
-    if latent.indexer_bytes_per_token or capability is None or capability[0] == _BLACKWELL_DATACENTER:
-        return _LATENT_BLOCK_TOKENS
-    return _BLOCK_TOKENS
+    if latent.indexer_bytes_per_token or capability is None or capability[0] == BLACKWELL_DATACENTER:
+        return LATENT_BLOCK_SIZE
+    return DEFAULT_BLOCK_SIZE
 
 
 def capture_sizes(
@@ -90,7 +88,7 @@ def capture_sizes(
     """
     capability = device.compute_capability
     ceiling = _LARGEST_GRAPH_TOKENS
-    if capability is not None and capability[0] == _BLACKWELL_DATACENTER:
+    if capability is not None and capability[0] == BLACKWELL_DATACENTER:
         ceiling = _LARGEST_GRAPH_TOKENS_SM100
     query = 1 + num_speculative_tokens
     seqs, tokens = defaults.max_num_seqs, defaults.max_num_batched_tokens

@@ -23,7 +23,7 @@ _PADDING_LIMIT: Final = Fraction(3, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheGroup:
+class LayerGroup:
     """Layers with one block table.
 
     ``uniform`` is False where layers of one type but of different forms were put together.
@@ -65,7 +65,7 @@ class CacheGroup:
         return max(run.layer.blocks_at_rest(tokens, in_flight_tokens) for run in self.runs)
 
 
-def group_layers(runs: Sequence[LayerRun], *, hybrid_manager: bool = True) -> tuple[CacheGroup, ...]:
+def group_layers(runs: Sequence[LayerRun], *, hybrid_manager: bool = True) -> tuple[LayerGroup, ...]:
     """Split layers into groups the way the engine does.
 
     Raises:
@@ -85,10 +85,10 @@ def group_layers(runs: Sequence[LayerRun], *, hybrid_manager: bool = True) -> tu
             )
         layers = promoted
     if _one_type(layers):
-        return (CacheGroup(runs=layers),)
+        return (LayerGroup(runs=layers),)
     unified = _unify_pages(layers)
     if unified is None:
-        return (CacheGroup(runs=_full_allocation(layers)),)
+        return (LayerGroup(runs=_full_allocation(layers)),)
     return _split(unified)
 
 
@@ -175,7 +175,7 @@ def _unify_pages(runs: tuple[LayerRun, ...]) -> tuple[LayerRun, ...] | None:
     return tuple(unified)
 
 
-def _split(runs: Sequence[LayerRun]) -> tuple[CacheGroup, ...]:
+def _split(runs: Sequence[LayerRun]) -> tuple[LayerGroup, ...]:
     """Cut each kind of layer into groups of one size: the smallest bucket's, or the largest's if close."""
     sizes = [run.count for run in runs]
     group_size = max(sizes) if max(sizes) < min(sizes) * _PADDING_LIMIT else min(sizes)
@@ -184,7 +184,7 @@ def _split(runs: Sequence[LayerRun]) -> tuple[CacheGroup, ...]:
         number = ceil_div(run.count, group_size)
         for index in range(number):
             counts = _dealt(run.stage_counts, number, index)
-            groups.append(CacheGroup(runs=(LayerRun(layer=run.layer, stage_counts=counts),)))
+            groups.append(LayerGroup(runs=(LayerRun(layer=run.layer, stage_counts=counts),)))
     return tuple(groups)
 
 

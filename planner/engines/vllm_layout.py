@@ -5,7 +5,7 @@ Owns the translation from cache rules to pages, the block sizes and the hybrid a
 
 Source of the rules: vLLM 0.32.0, ``v1/kv_cache_interface.py`` (pages, charge per request),
 ``platforms/interface.py`` (alignment of hybrid models), ``model_executor/layers/mamba/mamba_utils.py`` (state
-shapes under speculation), ``distributed/utils.py`` (pipeline stages), ``config/vllm.py`` (tokens in flight).
+shapes under speculation), ``config/vllm.py`` (tokens in flight).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +27,7 @@ from model_catalog.architecture import (
 )
 from model_catalog.dtypes import BFLOAT16, FLOAT32, DType
 from model_catalog.units import ceil_bits, ceil_div
+from planner.engines.vllm_stages import stage_sizes
 from planner.memory.kv_cache import KvFormat, headed_token_bytes, heads_per_rank, kv_format, latent_row_bytes
 
 DEFAULT_BLOCK_SIZE: Final = 16
@@ -155,14 +156,6 @@ class LayerRun:
     def count(self) -> int:
         """Layers over all stages."""
         return sum(self.stage_counts)
-
-
-def stage_sizes(layers: int, stages: int) -> tuple[int, ...]:
-    """Decoder layers of each pipeline stage: even, the remainder from the last but one stage backwards."""
-    sizes = [layers // stages] * stages
-    for offset in range(layers % stages):
-        sizes[-2 - offset] += 1
-    return tuple(sizes)
 
 
 def paged_layers(

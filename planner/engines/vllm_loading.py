@@ -152,12 +152,11 @@ def _round_up(value: int, multiple: int) -> int:
 
 
 def _line(label: str, size: ByteRange, *, group: Group, owner: Owner, source: str, formula: str) -> LineItem:
-    return LineItem(
+    return LineItem.of_size(
+        size,
         group=group,
         label=label,
         owner=owner,
-        low_bytes=size.low_bytes,
-        high_bytes=size.high_bytes,
         basis=Basis.DERIVED,
         source=source,
         formula=formula,

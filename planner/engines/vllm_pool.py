@@ -14,7 +14,7 @@ from model_catalog.architecture import LayerSpec
 from model_catalog.bounds import ByteRange
 from model_catalog.errors import UsageError
 from model_catalog.units import ceil_div
-from planner.engines.vllm_grouping import CacheGroup, group_layers
+from planner.engines.vllm_grouping import LayerGroup, group_layers
 from planner.engines.vllm_layout import CacheSettings, paged_layers
 
 #: The pool keeps one block back as the target of empty block-table entries.
@@ -22,7 +22,7 @@ NULL_BLOCKS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineCache:
+class PagedPool:
     """A pool of ``blocks`` blocks, as the engine reports it.
 
     ``bytes_per_block`` is the widest pipeline stage's. ``blocks_per_request`` is the charge of one request of
@@ -36,7 +36,7 @@ class EngineCache:
     blocks_per_request: int
     tokens: int
     max_concurrency: float
-    groups: tuple[CacheGroup, ...]
+    groups: tuple[LayerGroup, ...]
 
     @property
     def serves_longest_request(self) -> bool:
@@ -63,7 +63,7 @@ class PagedNeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pool:
-    groups: tuple[CacheGroup, ...]
+    groups: tuple[LayerGroup, ...]
     bytes_per_block: int
 
 
@@ -73,7 +73,7 @@ def plan_pool(
     *,
     available_bytes: int,
     settings: CacheSettings,
-) -> EngineCache:
+) -> PagedPool:
     """The pool the engine makes of ``available_bytes`` on each rank.
 
     Raises:
@@ -90,7 +90,7 @@ def plan_pool(
     charged = sum(group.blocks_charged(settings.max_model_len, in_flight) for group in pool.groups)
     blocks = available_bytes // pool.bytes_per_block
     concurrency = blocks / charged
-    return EngineCache(
+    return PagedPool(
         available_bytes=available_bytes,
         block_size=min(group.block_size for group in pool.groups),
         bytes_per_block=pool.bytes_per_block,
@@ -171,7 +171,7 @@ def _blocks(
     return batch * low + NULL_BLOCKS, high + NULL_BLOCKS
 
 
-def _most_blocks(group: CacheGroup, tokens: int, batch: int, in_flight: int) -> int:
+def _most_blocks(group: LayerGroup, tokens: int, batch: int, in_flight: int) -> int:
     """Blocks that ``batch`` requests hold in one group at worst.
 
     Tokens in flight are shared by all requests, so only one of them can be charged for all; the others hold their

@@ -118,12 +118,11 @@ def _line(
     owner: Owner = Owner.TARGET,
     inside_budget: bool = True,
 ) -> LineItem:
-    return LineItem(
+    return LineItem.of_size(
+        size,
         group=Group.RUNTIME_OVERHEAD,
         label=label,
         owner=owner,
-        low_bytes=size.low_bytes,
-        high_bytes=size.high_bytes,
         basis=Basis.CALIBRATED,
         source=source,
         formula=formula,

@@ -14,6 +14,7 @@ from planner.engines.base import EngineDefaults, Rank, Serving, layers_of
 
 VLLM_VERSION: Final = "0.33.0"
 HALF_BYTES: Final = 2  # bfloat16 and float16
+BLACKWELL_DATACENTER: Final = 10  # major compute capability of B200, B300 and GB200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

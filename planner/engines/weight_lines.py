@@ -63,12 +63,11 @@ def weight_lines(
             high_bytes=sum(member.high_bytes for member in members),
         )
         lines.append(
-            LineItem(
+            LineItem.of_size(
+                share,
                 group=group,
                 label=f"{owner.value}_{label}",
                 owner=owner,
-                low_bytes=share.low_bytes,
-                high_bytes=share.high_bytes,
                 basis=model.weights.basis,
                 source=model.weights.source,
                 formula=_formula(whole, placement),

@@ -45,6 +45,32 @@ class LineItem:
         if not 0 <= self.low_bytes <= self.high_bytes:
             raise ValueError(f"{self.label}: not a byte range: {self.low_bytes} to {self.high_bytes}")
 
+    @classmethod
+    def of_size(
+        cls,
+        size: ByteRange,
+        *,
+        group: Group,
+        label: str,
+        owner: Owner,
+        basis: Basis,
+        source: str,
+        formula: str,
+        inside_budget: bool = True,
+    ) -> "LineItem":
+        """A line whose two bounds are those of ``size``."""
+        return cls(
+            group=group,
+            label=label,
+            owner=owner,
+            low_bytes=size.low_bytes,
+            high_bytes=size.high_bytes,
+            basis=basis,
+            source=source,
+            formula=formula,
+            inside_budget=inside_budget,
+        )
+
     @property
     def size(self) -> ByteRange:
         """Both bounds."""

@@ -167,8 +167,7 @@ def set_up(serving: Serving, devices: Sequence[Device], engine: EngineProfile, *
     """
     plan = make_plan(serving, devices, engine)
     known = plan.verdict.answer is not Answer.UNKNOWN
-    too_large = plan.draft_budget is not None and plan.draft_budget.within is False
-    wanting = plan.verdict.answer in {Answer.DOES_NOT_FIT, Answer.TIGHT} or (known and too_large)
+    wanting = plan.verdict.answer in {Answer.DOES_NOT_FIT, Answer.TIGHT} or (known and plan.draft_over_budget)
     context = max_context_tokens(serving, devices, engine) if known else None
     batch = max_batch(serving, devices, engine) if known else None
     return SetUp(

@@ -202,5 +202,4 @@ def _fits(serving: Serving, devices: Sequence[Device], engine: EngineProfile) ->
         plan = make_plan(serving, devices, engine)
     except SpecplanError:
         return False
-    too_large = plan.draft_budget is not None and plan.draft_budget.within is False
-    return plan.verdict.answer is Answer.FITS and not too_large
+    return plan.verdict.answer is Answer.FITS and not plan.draft_over_budget

@@ -21,7 +21,8 @@ from model_catalog.architecture import (
 )
 from model_catalog.dtypes import BFLOAT16, FLOAT32, DType
 from planner.engines.vllm_grouping import group_layers
-from planner.engines.vllm_layout import CacheSettings, LayerRun, PageKind, paged_layers, stage_sizes
+from planner.engines.vllm_layout import CacheSettings, LayerRun, PageKind, paged_layers
+from planner.engines.vllm_stages import stage_sizes
 
 PLAIN = CacheSettings(max_model_len=32_768, max_num_batched_tokens=8192)
 

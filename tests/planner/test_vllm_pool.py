@@ -27,7 +27,7 @@ from model_catalog.dtypes import find_dtype
 from model_catalog.errors import UsageError
 from model_catalog.units import GIB
 from planner.engines.vllm_layout import CacheSettings
-from planner.engines.vllm_pool import EngineCache, PagedNeed, plan_pool, request_need
+from planner.engines.vllm_pool import PagedNeed, PagedPool, plan_pool, request_need
 
 ANSWERS = Path(__file__).parents[1] / "measured" / "vllm_cache_answers.jsonl"
 
@@ -100,7 +100,7 @@ def layers(text: str) -> tuple[LayerSpec, ...]:
     return built
 
 
-def spell_groups(cache: EngineCache) -> str:
+def spell_groups(cache: PagedPool) -> str:
     """Groups as the table spells them: equal neighbours counted."""
     named = [
         f"{group.layers} {group.kind if group.uniform else 'mixed'} @{group.block_size}" for group in cache.groups
