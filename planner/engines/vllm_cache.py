@@ -8,6 +8,7 @@ from model_catalog.bounds import Basis, ByteRange
 from model_catalog.drafts import READS_HIDDEN_STATES, DraftMethod
 from model_catalog.dtypes import BFLOAT16, FLOAT32, find_dtype
 from planner.engines.base import CacheGroup, EngineCache, EngineDefaults, Rank, Serving
+from planner.engines.vllm_drafting import lookahead_tokens
 from planner.engines.vllm_grouping import group_layers
 from planner.engines.vllm_layout import CacheSettings, paged_layers
 from planner.engines.vllm_pool import PagedNeed, plan_pool, request_need
@@ -17,7 +18,10 @@ SOURCE = "vLLM 0.33.0 v1/kv_cache_interface.py, v1/core/kv_cache_utils.py"
 
 
 def draft_cache_layers(serving: Serving) -> tuple[LayerSpec, ...]:
-    """The draft's layers that keep a cache: its own, the target's MTP layers, or none (n-gram)."""
+    """The draft's layers that keep a cache: its own, the target's MTP layers, or none (n-gram).
+
+    All MTP layers are loaded whatever k is, and used again where k exceeds their number.
+    """
     draft = serving.draft
     if draft is None or draft.method is DraftMethod.NGRAM:
         return ()
@@ -42,6 +46,7 @@ def cache_settings(serving: Serving, defaults: EngineDefaults) -> CacheSettings:
         kv_dtype=workload.kv_cache_dtype,
         draft_kv_dtype=None if workload.draft_kv_cache_dtype == "auto" else workload.draft_kv_cache_dtype,
         num_speculative_tokens=serving.num_speculative_tokens,
+        lookahead_tokens=lookahead_tokens(serving.draft),
         retained_tokens=_retained(serving),
         hybrid_manager=not _drops_hybrid_manager(serving),
     )
