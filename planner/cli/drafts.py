@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from model_catalog.drafts import DraftMethod
+from model_catalog.drafts import METHOD_OF_HEAD, DraftMethod
 from model_catalog.errors import NotAModelError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model
@@ -13,7 +13,6 @@ from planner.cli.output import Output
 from planner.engines.base import Draft
 
 NO_DRAFT: Final = "none"
-_HEADS: Final = {"eagle": DraftMethod.EAGLE, "eagle3": DraftMethod.EAGLE3}
 _BUILT_IN: Final = {"mtp": DraftMethod.MTP, "ngram": DraftMethod.NGRAM}
 
 
@@ -60,10 +59,11 @@ def _method_of(model: Model) -> DraftMethod:
     if model.snapshot.kind is not RepoKind.DRAFT_HEAD:
         return DraftMethod.DRAFT_MODEL
     name = draft_head_method(model.snapshot.config)
-    if name not in _HEADS:
+    method = METHOD_OF_HEAD.get(name or "")
+    if method is None:
         raise NotAModelError(
             f"is a draft head of a kind that is not planned yet ({name})",
             subject=model.snapshot.repo_id,
-            hint="name a draft model, an EAGLE or EAGLE-3 head, mtp (the target's own layers) or ngram",
+            hint="name a draft model, an EAGLE, DFlash or DSpark head, mtp (the target's own layers) or ngram",
         )
-    return _HEADS[name]
+    return method

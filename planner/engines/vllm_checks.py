@@ -1,13 +1,17 @@
 """What vLLM refuses before it allocates anything, a context beyond the configs aside (``context_limits``).
 
-Source: vLLM 0.33.0 ``config/model.py`` (verify_with_parallel_config), ``config/speculative.py``.
+Source: vLLM 0.33.0 ``config/model.py`` (verify_with_parallel_config), ``config/speculative.py``,
+``config/vllm.py`` (_set_max_num_scheduled_tokens), ``model_executor/models`` (llama_eagle3.py, qwen3_dflash.py:
+widths).
 """
 
 from model_catalog.architecture import LatentAttention
-from model_catalog.drafts import DraftMethod
+from model_catalog.drafts import HEADS, DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
-from planner.engines.base import Serving
+from planner.engines.base import Draft, Serving
+from planner.engines.vllm_drafting import lookahead_tokens
+from planner.engines.vllm_heads import lacks_token_table
 from planner.errors import ParallelismError
 
 
@@ -42,8 +46,12 @@ def check_parallelism(model: Model, tp: int, pp: int) -> None:
 def check_draft(serving: Serving) -> None:
     """Refuse speculation that cannot start with this target.
 
+    The draft is split over the target's TP ranks whatever ``draft_tensor_parallel_size`` says, so
+    ``check_parallelism`` holds its own heads against the same degree.
+
     Raises:
-        UsageError: MTP without MTP layers, or a k that the engine does not take.
+        UsageError: MTP without MTP layers, a k that the engine does not take, a head for another width.
+        ParallelismError: a head without a token table on several pipeline stages.
     """
     draft = serving.draft
     if draft is None:
@@ -60,6 +68,48 @@ def check_draft(serving: Serving) -> None:
             "it ships no multi-token-prediction layers",
             subject=subject,
             hint="name a draft model with --draft ORG/NAME, or use --draft none",
+        )
+    _check_tokens(serving, draft)
+    if draft.method in HEADS and draft.model is not None:
+        _check_head(serving, draft.model)
+
+
+def _check_tokens(serving: Serving, draft: Draft) -> None:
+    """Hold k against the number of MTP layers, and the token budget against what one sequence drafts."""
+    k, subject = draft.num_speculative_tokens, serving.target.snapshot.repo_id
+    layers = len(serving.target.architecture.mtp_layers)
+    if draft.method is DraftMethod.MTP and k > layers and k % layers:
+        raise UsageError(
+            f"num_speculative_tokens {k} is no multiple of its {layers} MTP layers",
+            subject=subject,
+            hint=f"use --num-speculative-tokens {k // layers * layers}",
+        )
+    slots, tokens = lookahead_tokens(draft), serving.workload.max_num_batched_tokens
+    if tokens is not None and tokens <= slots:
+        raise UsageError(
+            f"max_num_batched_tokens {tokens} leaves no room beside the {slots} slots that drafting reserves",
+            subject=subject,
+            hint=f"use --max-num-batched-tokens {slots + 1} or more, or fewer --num-speculative-tokens",
+        )
+
+
+def _check_head(serving: Serving, head: Model) -> None:
+    """A head is trained on the hidden states of one target."""
+    subject, target = head.snapshot.repo_id, serving.target
+    stated = head.snapshot.config.get("target_hidden_size")
+    width = stated if isinstance(stated, int) and stated > 0 else head.architecture.hidden_size
+    if width != target.architecture.hidden_size:
+        raise UsageError(
+            f"it reads hidden states of {width:,} elements; {target.snapshot.repo_id} has "
+            f"{target.architecture.hidden_size:,}",
+            subject=subject,
+            hint="name a head that was trained for this target",
+        )
+    if lacks_token_table(serving, head):
+        raise ParallelismError(
+            "it stores no token table, and with pipeline stages the target's is on another stage",
+            subject=subject,
+            hint="use --pp 1, or name a draft model",
         )
 
 

@@ -59,6 +59,14 @@ def needs_own_table(serving: Serving) -> bool:
     return serving.workload.pp > 1 and not serving.target.architecture.tied_head
 
 
+def lacks_token_table(serving: Serving, head: Model) -> bool:
+    """Whether this head cannot start: no table to share on its stage, and for certain none in its checkpoint."""
+    if not needs_own_table(serving):
+        return False
+    width = activation_bytes(serving.target.architecture, serving.workload.dtype)
+    return head_groups(head, serving.target, element_bytes=width)[1] is False
+
+
 def token_table(serving: Serving, model: Model, *, stored: bool | None) -> Iterator[LineItem]:
     """The draft's own token table.
 
