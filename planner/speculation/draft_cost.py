@@ -19,15 +19,15 @@ from planner.verdict import Reason
 class DraftCost:
     """The target alone beside the pair; every ``None`` means: not known.
 
-    ``kv_tokens_*`` are what the engine's pool holds at one memory fraction for both (its log's "KV cache size"), from
-    the certain to the possible; ``kv_tokens_lost_share`` is the part of the tokens that the draft takes.
+    ``kv_tokens_*`` are what the engine's pool holds at one memory fraction for both (its log's "KV cache size"),
+    from the certain to the possible; ``kv_tokens_lost_share`` is the part of the tokens that the draft takes.
     ``max_concurrency_*`` are sequences of the planned context in that pool at its certain end. ``max_batch_*`` and
     ``max_context_*`` are the planner's own inverse answers.
 
     ``footprint`` is all that the draft owns on the worst rank; ``share`` and ``weights_share`` are parts of that
-    device's total memory. ``weights_to_target`` and ``cache_to_target`` compare with the target's own on the rank that
-    drafts, because a rule about weights alone misses the cache. ``context_cap`` says where the draft shortens the
-    longest context.
+    device's total memory. ``weights_to_target`` and ``cache_to_target`` compare with the target's own on the rank
+    that drafts, because a rule about weights alone misses the cache. ``context_cap`` says where the draft shortens
+    the longest context.
     """
 
     kv_tokens_alone: Range | None
@@ -48,7 +48,7 @@ class DraftCost:
 
     @property
     def text(self) -> str | None:
-        """One sentence on tokens and sequences; None where the engine has no pool of its own, or no room for one."""
+        """One sentence on tokens and sequences; None where the engine has no pool, or no room for one."""
         lost, alone, pair = self.kv_tokens_lost_share, self.max_concurrency_alone, self.max_concurrency_pair
         if lost is None or alone is None or pair is None:
             return None
