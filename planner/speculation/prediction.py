@@ -35,10 +35,10 @@ class Demand:
 class Acceptance:
     """Conditional acceptance rate per position, as a range, with its source.
 
-    ``per_position`` holds conditional rates where a source gives them (position 1 first); each position beyond is
-    taken as ``decay_per_position`` times the one before, because flat extrapolation is too hopeful. ``rate`` is the
-    first position's. ``basis``: calibrated (measured for this pair), derived (published for it) or assumed (a
-    family prior).
+    ``per_position`` holds conditional rates where a source gives them (position 1 first); each position beyond
+    is taken as ``decay_per_position`` times the one before, because flat extrapolation is too hopeful. ``rate``
+    is the first position's. ``basis``: calibrated (measured for this pair), derived (published for it) or
+    assumed (a family prior).
     """
 
     rate: Range
@@ -52,8 +52,8 @@ class Acceptance:
 class StepTimes:
     """Seconds of one step at the demand's batch: target on one token a sequence, draft on one, target on k + 1.
 
-    ``measured_up_to_tokens`` is the largest token count (batch x (k + 1)) that measurements cover, also for a model
-    built on them. Beyond it nothing is extrapolated.
+    ``measured_up_to_tokens`` is the largest token count (batch x (k + 1)) that measurements cover, also for a
+    model built on them. Beyond it nothing is extrapolated.
 
     Bounds of the seconds share causes (one bandwidth, one launch cost), so ratios of them are known better than
     their quotients: ``cost_ratio`` is draft / target, ``cycle_ratio`` (all drafting + verify + overhead) / target,
