@@ -163,7 +163,11 @@ def _rotary_lines(shape: EngineShape) -> Iterator[LineItem]:
     for owner, architecture in ((Owner.TARGET, shape.target), (Owner.DRAFT, shape.draft)):
         if architecture is None:
             continue
-        found = _rotary_table(architecture, shape.element_bytes)
+        positions = architecture.max_context_tokens
+        if owner is Owner.DRAFT and positions is not None and shape.speculates_with_hidden_states:
+            # a head's table is raised to the length that the target serves (config/speculative.py)
+            positions = max(positions, shape.context_tokens)
+        found = _rotary_table(architecture, positions, shape.element_bytes)
         if found is None:
             continue
         size, formula = found
@@ -179,9 +183,10 @@ def _rotary_lines(shape: EngineShape) -> Iterator[LineItem]:
         )
 
 
-def _rotary_table(architecture: ArchitectureSpec, width: int) -> tuple[ByteRange, str] | None:
+def _rotary_table(
+    architecture: ArchitectureSpec, positions: int | None, width: int
+) -> tuple[ByteRange, str] | None:
     """The cosine and sine table over every position of the model: exact for latent attention, else bounded."""
-    positions = architecture.max_context_tokens
     learned = any(tensor.role is Role.POSITION for _, _, tensor in architecture.tensors())
     if positions is None or learned:
         return None
