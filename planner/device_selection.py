@@ -52,10 +52,9 @@ def _only_uuids(entries: str | None) -> bool:
     return entries is not None and all(entry.strip().startswith(_UUID_PREFIXES) for entry in entries.split(","))
 
 
-def _by_uuid(entry: str, devices: Sequence[Device]) -> Device | None:
-    """The one device whose UUID begins with the entry; None where none or several do."""
-    found = [device for device in devices if device.uuid is not None and device.uuid.startswith(entry)]
-    return found[0] if len(found) == 1 else None
+def _by_uuid(entry: str, devices: Sequence[Device]) -> list[Device]:
+    """The devices whose UUID begins with the entry."""
+    return [device for device in devices if device.uuid is not None and device.uuid.startswith(entry)]
 
 
 def _visible_entry(entry: str, devices: Sequence[Device]) -> Device | None:
@@ -65,7 +64,8 @@ def _visible_entry(entry: str, devices: Sequence[Device]) -> Device | None:
     instance, the only one that CUDA shows for it.
     """
     if entry.startswith(_UUID_PREFIXES):
-        return _by_uuid(entry, devices)
+        named = _by_uuid(entry, devices)
+        return named[0] if len(named) == 1 else None
     digits = re.match(r"\s*\+?(\d+)", entry)
     groups = _physical_gpus(devices)
     if digits is None or int(digits.group(1)) >= len(groups):
@@ -106,7 +106,7 @@ def _chosen_entry(entry: str, visible: Sequence[Device], choice: str) -> Device:
     if entry.isdecimal() and int(entry) < len(visible):
         return visible[int(entry)]
     if entry.startswith(_UUID_PREFIXES):
-        found = [device for device in visible if device.uuid is not None and device.uuid.startswith(entry)]
+        found = _by_uuid(entry, visible)
         if len(found) == 1:
             return found[0]
         if found:

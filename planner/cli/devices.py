@@ -3,14 +3,15 @@
 import os
 
 import click
-from tabulate import tabulate
 
-from planner import __version__
+from planner.cli.failure import EXIT_OK
 from planner.cli.options import apply, output_options, read_output
 from planner.device_selection import visible_devices
 from planner.devices import Device
 from planner.nvml import DeviceReading, read_devices
 from planner.report.plain import paint, safe_line
+from planner.report.schemas import document_head
+from planner.report.tables import table
 from planner.report.words import room, room_range, wrapped
 
 
@@ -27,7 +28,7 @@ def command(**given: object) -> int:
         output.answer(f"{len(visible)} of {len(reading.devices)} devices visible")
     else:
         output.answer(devices_text(reading, visible))
-    return 0
+    return EXIT_OK
 
 
 def devices_text(reading: DeviceReading, visible: tuple[Device, ...]) -> str:
@@ -44,13 +45,9 @@ def devices_text(reading: DeviceReading, visible: tuple[Device, ...]) -> str:
                 _size(device.free_bytes),
             )
         )
-    headers = ["#", "Device", "Total", "CUDA's total", "Free"]
-    table = tabulate(
-        rows, headers=headers, colalign=("left", "left", "right", "right", "right"), disable_numparse=True
-    )
     driver, cuda = reading.driver_version or "unknown", reading.cuda_version or "unknown"
     lines = [f"Driver {safe_line(driver)}, CUDA {safe_line(cuda)}"]
-    lines += ["", *(line.rstrip() for line in table.splitlines())]
+    lines += ["", table(rows, ["#", "Device", "Total", "CUDA's total", "Free"], "llrrr")]
     for device in reading.devices:
         details = [*device.notes, *_processes(device)]
         if details:
@@ -75,9 +72,7 @@ def _document(reading: DeviceReading, visible: tuple[Device, ...]) -> dict[str, 
     from planner.report.build import device_entry  # noqa: PLC0415 - pydantic is slow to import
 
     return {
-        "schema": "specplan.devices/1",
-        "specplan_version": __version__,
-        "exit_code": 0,
+        **document_head("devices", EXIT_OK),
         "driver_version": reading.driver_version,
         "nvml_version": reading.nvml_version,
         "cuda_version": reading.cuda_version,

@@ -1,6 +1,5 @@
 """`specplan doctor`: what works on this machine, what does not, and what to do. Imports nothing that is heavy."""
 
-import os
 import platform
 import sys
 import tempfile
@@ -16,8 +15,10 @@ from model_catalog.snapshot import RepoRef
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner import __version__
 from planner.cli.failure import EXIT_HARDWARE, EXIT_OK
+from planner.cli.model_source import hub_endpoint
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.report.plain import Style, paint, safe_line
+from planner.report.schemas import document_head
 from planner.report.words import wrapped
 
 #: Packages of engines, and what each is for.
@@ -47,9 +48,7 @@ def command(**given: object) -> int:
     exit_code = EXIT_HARDWARE if any(check.state == "broken" for check in checks) else EXIT_OK
     output.document(
         {
-            "schema": "specplan.doctor/1",
-            "specplan_version": __version__,
-            "exit_code": exit_code,
+            **document_head("doctor", exit_code),
             "checks": [
                 {"name": check.name, "state": check.state, "text": check.text, "advice": check.advice}
                 for check in checks
@@ -122,7 +121,7 @@ def _driver() -> Check:
 
 
 def _hub(*, offline: bool) -> Check:
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    endpoint = hub_endpoint()
     if offline:
         return Check(name="Hub", state="ok", text="not asked (--offline)")
     from model_catalog.hub import HubLimits, load_snapshot  # noqa: PLC0415 - slow to import

@@ -12,6 +12,7 @@ from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageE
 from planner import __version__
 from planner.cli.output import write_document, write_error
 from planner.errors import HardwareError
+from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
 from planner.verdict import Answer
 
 EXIT_OK: Final = 0
@@ -37,13 +38,6 @@ EXIT_OF_ANSWER: Final = {
     Answer.UNKNOWN: EXIT_UNSURE,
     Answer.DOES_NOT_FIT: EXIT_NO,
 }
-_SCHEMA_OF_COMMAND: Final = {
-    "devices": "specplan.devices/1",
-    "gpus": "specplan.gpus/1",
-    "models": "specplan.models/1",
-    "doctor": "specplan.doctor/1",
-}
-_REPORT_SCHEMA: Final = "specplan.report/1"
 _TRACKER: Final = "the project's issue tracker"
 
 
@@ -76,7 +70,7 @@ class Wishes:
             elif argument.startswith("--json="):
                 target = argument.removeprefix("--json=")
         command = next((argument for argument in arguments if not argument.startswith("-")), "")
-        schema = _SCHEMA_OF_COMMAND.get(command, _REPORT_SCHEMA)
+        schema = SCHEMA_OF_COMMAND.get(command, REPORT_SCHEMA)
         return cls(json_target=target or None, debug="--debug" in arguments, schema=schema)
 
 

@@ -1,13 +1,10 @@
 """`specplan gpus`: the declared GPUs; with a target, which of them and how many hold its plan."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import click
-from tabulate import tabulate
 
-from planner import __version__
 from planner.capacity import fewest_devices
 from planner.cli.drafts import check_draft_names, load_drafts
 from planner.cli.failure import EXIT_NO, EXIT_OK
@@ -27,6 +24,8 @@ from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
 from planner.engines.registry import engine_profile
 from planner.plan import Plan
+from planner.report.schemas import document_head
+from planner.report.tables import table
 from planner.report.words import room
 
 COUNTS: Final = (1, 2, 4, 8)
@@ -46,8 +45,7 @@ class Holding:
 @apply(workload_options(), draft_options(), engine_options(), offline_option(), output_options())
 def command(target: str | None, **given: object) -> int:
     """The GPUs that --gpu knows. With TARGET: how many of each hold it for certain (exit code 3: none does)."""
-    nowhere = {"gpu": None, "fallback_gpu": None, "devices": None, "verbose": False, "explain": False}
-    options, output = split_options({**given, **nowhere})
+    options, output = split_options(given)
     if target is None:
         return _list(output)
     return _hold(target, options, output)
@@ -56,9 +54,7 @@ def command(target: str | None, **given: object) -> int:
 def _list(output: Output) -> int:
     output.document(
         {
-            "schema": "specplan.gpus/1",
-            "specplan_version": __version__,
-            "exit_code": EXIT_OK,
+            **document_head("gpus", EXIT_OK),
             "gpus": [_entry(gpu) for gpu in declared_gpus()],
         }
     )
@@ -66,7 +62,7 @@ def _list(output: Output) -> int:
     if output.quiet:
         output.answer("\n".join(row[0] for row in rows))
     else:
-        output.answer(_table(rows, ["--gpu", "Name", "Memory", "Known"], ("left", "left", "right", "left")))
+        output.answer(table(rows, ["--gpu", "Name", "Memory", "Known"], "llrl"))
     return EXIT_OK
 
 
@@ -86,9 +82,7 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
     exit_code = EXIT_OK if any(holding.count for holding in holdings) else EXIT_NO
     output.document(
         {
-            "schema": "specplan.gpus/1",
-            "specplan_version": __version__,
-            "exit_code": exit_code,
+            **document_head("gpus", exit_code),
             "target": target_name,
             "gpus": [
                 {**_entry(holding.gpu), "count": holding.count, "spare_bytes": _spare(holding)}
@@ -113,10 +107,10 @@ def _holdings_text(holdings: list[Holding], *, quiet: bool) -> str:
     for holding in fitting:
         spare = _spare(holding)
         rows.append((f"{holding.gpu.key}:{holding.count}", holding.gpu.name, "" if spare is None else room(spare)))
-    table = _table(rows, ["--gpu", "Name", "Left of the budget"], ("left", "left", "right"))
+    lines = table(rows, ["--gpu", "Name", "Left of the budget"], "llr")
     missing = len(holdings) - len(fitting)
     rest = f"\n\n{missing} others do not hold it, not even {COUNTS[-1]} of them." if missing else ""
-    return table + rest
+    return lines + rest
 
 
 def _spare(holding: Holding) -> int | None:
@@ -136,8 +130,3 @@ def _entry(gpu: DeclaredGpu) -> dict[str, object]:
         "note": gpu.note,
         "source": gpu.source,
     }
-
-
-def _table(rows: Sequence[tuple[str, ...]], headers: list[str], align: tuple[str, ...]) -> str:
-    table = tabulate(rows, headers=headers, colalign=align, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in table.splitlines())

@@ -17,6 +17,11 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _HUB = "https://huggingface.co"
 
 
+def hub_endpoint() -> str:
+    """The Hub that HF_ENDPOINT names, as huggingface_hub reads it, without importing it."""
+    return os.environ.get("HF_ENDPOINT", _HUB).rstrip("/")
+
+
 def load_model(
     name: str,
     *,
@@ -105,7 +110,7 @@ def _stored(ref: RepoRef) -> ModelSnapshot | None:
     commit: str | None = revision
     notes: tuple[str, ...] = ()
     if not is_commit(revision):
-        known = store.known_commit(ref.repo_id, revision, os.environ.get("HF_ENDPOINT", _HUB).rstrip("/"))
+        known = store.known_commit(ref.repo_id, revision, hub_endpoint())
         commit = None if known is None else known.commit
         notes = ("offline: read from specplan's own cache, and the Hub may have a newer commit",)
     found = None if commit is None else store.get(ref.repo_id, commit)

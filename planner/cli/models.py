@@ -3,24 +3,22 @@
 import json
 
 import click
-from tabulate import tabulate
 
 from model_catalog.catalogue import lookup, near_names, rows
 from model_catalog.errors import ModelNotFoundError, UsageError
 from model_catalog.model import Model, describe
 from model_catalog.snapshot import ModelSnapshot
 from model_catalog.snapshot_store import add_user_snapshot, user_snapshots
-from planner import __version__
 from planner.cli.failure import EXIT_OK
 from planner.cli.model_source import find_snapshot
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.cli.output import Output
 from planner.report.facts import stored_bytes, target_facts
 from planner.report.plain import safe_line
+from planner.report.schemas import document_head
+from planner.report.tables import table
 from planner.report.words import need, parameters, wrapped
 from planner.workload import Workload
-
-SCHEMA = "specplan.models/1"
 
 
 @click.command("models")
@@ -53,23 +51,15 @@ def _list(output: Output) -> None:
         }
         for row in known
     ]
-    output.document({**_head(), "models": entries})
+    output.document({**document_head("models", EXIT_OK), "models": entries})
     if output.quiet:
         output.answer("\n".join(safe_line(row.repo_id) for row in known))
         return
-    table = tabulate(
-        [
-            (
-                safe_line(row.repo_id),
-                "" if row.published_parameters is None else parameters(row.published_parameters),
-            )
-            for row in known
-        ],
-        headers=["Model", "Parameters"],
-        colalign=("left", "right"),
-        disable_numparse=True,
-    )
-    output.answer("\n".join(line.rstrip() for line in table.splitlines()) if known else "No models are built in.")
+    cells = [
+        (safe_line(row.repo_id), "" if row.published_parameters is None else parameters(row.published_parameters))
+        for row in known
+    ]
+    output.answer(table(cells, ["Model", "Parameters"], "lr"))
 
 
 def _show(name: str, output: Output) -> None:
@@ -81,7 +71,7 @@ def _show(name: str, output: Output) -> None:
             "not in the built-in catalogue", subject=name, hint=f"{hint} To add one: specplan models --add REPO"
         )
     model = describe(row)
-    output.document({**_head(), "models": [row.to_json()]})
+    output.document({**document_head("models", EXIT_OK), "models": [row.to_json()]})
     output.answer(_shown(model))
 
 
@@ -89,7 +79,7 @@ def _add(name: str, output: Output, *, offline: bool) -> None:
     snapshot = find_snapshot(name, offline=offline, output=output)
     describe(snapshot)  # what cannot be read would be of no use in the catalogue
     place = add_user_snapshot(snapshot)
-    output.document({**_head(), "added": snapshot.repo_id, "path": str(place)})
+    output.document({**document_head("models", EXIT_OK), "added": snapshot.repo_id, "path": str(place)})
     output.answer(f"Added {safe_line(snapshot.repo_id)}: {place}")
 
 
@@ -98,27 +88,21 @@ def _shown(model: Model) -> str:
     snapshot: ModelSnapshot = model.snapshot
     architecture = model.architecture
     limit = architecture.max_context_tokens
+    per_token, state = facts.kv_per_token, facts.state_per_sequence.high_bytes
+    low = "" if per_token.low_bytes == per_token.high_bytes else f"{per_token.low_bytes:,} – "
     rows = [
         ("Model", snapshot.repo_id),
         ("Architecture", f"{facts.architecture}, {len(architecture.decoder_layers)} layers"),
         ("Parameters", "unknown" if facts.parameters is None else f"{facts.parameters:,}"),
         ("Stored", need(facts.stored)),
         ("Resident", need(facts.resident)),
-        ("KV cache", f"{facts.kv_per_token.low_bytes:,} – {facts.kv_per_token.high_bytes:,} B per token"),
-        ("State", f"{facts.state_per_sequence.high_bytes:,} B per sequence"),
+        ("KV cache", f"{low}{per_token.high_bytes:,} B per token"),
+        *([("State", f"{state:,} B per sequence")] if state else []),
         ("Context", "no limit stated" if limit is None else f"{limit:,} tokens"),
         ("Weights", f"known from {snapshot.weights_from.value}"),
         ("Source", snapshot.facts_source or snapshot.source.value),
     ]
-    if facts.kv_per_token.low_bytes == facts.kv_per_token.high_bytes:
-        rows[5] = ("KV cache", f"{facts.kv_per_token.high_bytes:,} B per token")
-    if not facts.state_per_sequence.high_bytes:
-        del rows[6]
     lines = [piece for label, text in rows for piece in wrapped(f"{label:<14}{safe_line(text)}", indent=14)]
     if snapshot.config.get("quantization_config"):
         lines.append(f"{'Quantisation':<14}{safe_line(json.dumps(snapshot.config['quantization_config']))[:64]}")
     return "\n".join(lines)
-
-
-def _head() -> dict[str, object]:
-    return {"schema": SCHEMA, "specplan_version": __version__, "exit_code": EXIT_OK}

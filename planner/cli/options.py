@@ -27,9 +27,9 @@ class PlanOptions:
     drafts: tuple[str, ...]
     draft_budget: float
     num_speculative_tokens: TokenRange | None
-    gpu: str | None
-    fallback_gpu: str | None
-    devices: str | None
+    gpu: str | None = None
+    fallback_gpu: str | None = None
+    devices: str | None = None
     tp: int | None
     pp: int
     enable_expert_parallel: bool

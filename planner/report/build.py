@@ -11,7 +11,6 @@ from planner.engines.base import EngineCache
 from planner.memory.breakdown import LineItem
 from planner.plan import DraftBudget, Plan, RankPlan
 from planner.report.document import (
-    REPORT_SCHEMA,
     AssumptionEntry,
     Bounds,
     Budget,
@@ -39,6 +38,7 @@ from planner.report.document import (
 )
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
+from planner.report.schemas import REPORT_SCHEMA
 from planner.speculation.compatibility import Compatibility
 from planner.speculation.prediction import Prediction
 from planner.speculation.ranges import Range

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
 
-REPORT_SCHEMA: Final = "specplan.report/1"
+from planner.report.schemas import REPORT_SCHEMA
 
 AnswerName = Literal["fits", "tight", "does_not_fit", "unknown"]
 GroupName = Literal["target_weights", "draft_weights", "kv_cache", "runtime_overhead", "temporary_buffers"]

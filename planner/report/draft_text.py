@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from tabulate import tabulate
-
 from model_catalog.drafts import DraftMethod
 from planner.commands.base import StartCommand
 from planner.report.findings import Findings, JudgedDraft
 from planner.report.plain import Style, paint, safe_line
+from planner.report.tables import table
 from planner.report.words import percent_up, wrapped
 from planner.speculation.compatibility import CompatibilityVerdict
 from planner.speculation.prediction import Prediction
@@ -54,14 +53,7 @@ def drafts_block(findings: Findings) -> str:
     rows += [_row(draft, "-") for draft in findings.drafts if not draft.accepted]
     blocks = []
     if rows:
-        blocks.append(
-            tabulate(
-                rows,
-                headers=["", "Draft", "By", "k", "Decode speed", "Share", "Fits"],
-                colalign=("right", "left", "left", "right", "left", "right", "left"),
-                disable_numparse=True,
-            )
-        )
+        blocks.append(table(rows, ["", "Draft", "By", "k", "Decode speed", "Share", "Fits"], "rllrlrl"))
     reasons = [*_warnings(accepted), *_refusals(findings)]
     if reasons:
         blocks.append("\n".join(reasons))

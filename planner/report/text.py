@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from tabulate import tabulate
-
 from planner.commands.base import StartCommand
+from planner.devices import DeviceSource
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
 from planner.report.draft_text import METHOD_NAMES, command_block, drafts_block, prediction_rows, worth_block
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.plain import Style, paint, safe_line
+from planner.report.tables import table
 from planner.report.words import (
     GROUP_NAMES,
     basis_of,
@@ -139,8 +139,8 @@ def _rank_blocks(plan: Plan, *, verbose: bool) -> list[str]:
         title = f"Rank {rank.index} (stage {rank.stage}), {safe_line(rank.device.name)}"
         binds = position == plan.binding_rank
         if binds or verbose:
-            table = _rank_block(rank_plan, plan, "Term", verbose=verbose)
-            blocks.append(f"{title}{', which binds' if binds else ''}:\n{table}")
+            lines = _rank_block(rank_plan, plan, "Term", verbose=verbose)
+            blocks.append(f"{title}{', which binds' if binds else ''}:\n{lines}")
         else:
             blocks.append(f"{title}: {need(rank_plan.breakdown.total)}; --verbose shows its lines.")
     return blocks
@@ -165,14 +165,8 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
             ]
     rows.append(("Total", need(breakdown.total), ""))
     rows += _room_rows(rank_plan, breakdown, plan)
-    table = tabulate(
-        [(paint(row[0], "heading") if row[0] == "Total" else row[0], *row[1:]) for row in rows],
-        headers=[title, "Memory", "Known"],
-        colalign=("left", "right", "left"),
-        disable_numparse=True,
-        preserve_whitespace=True,
-    )
-    return "\n".join(line.rstrip() for line in table.splitlines())
+    shown = [(paint(row[0], "heading") if row[0] == "Total" else row[0], *row[1:]) for row in rows]
+    return table(shown, [title, "Memory", "Known"], "lrl")
 
 
 def _line_basis(basis: str, inside_budget: bool) -> str:
@@ -193,7 +187,7 @@ def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> l
     if limit is not None:
         rows.append(("Memory limit", room(limit), "as asked"))
     free = "unknown" if device.free_bytes is None else room(device.free_bytes)
-    known = "read from the driver" if device.source.value == "nvml" else device.source.value
+    known = "read from the driver" if device.source is DeviceSource.NVML else device.source.value
     rows.append(("Free on the device", free, known))
     return rows
 
