@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, Role, TensorTemplate
+from model_catalog.architecture import ArchitectureSpec, CacheRule, Component, LayerSpec, Role, TensorTemplate
 from model_catalog.families.blocks import Tensors, attention, linear, norm, root
 from model_catalog.families.common import Reading, assemble, attention_cache, text_layer
 from model_catalog.families.layer_pattern import stated_windows
@@ -50,6 +50,7 @@ class Style:
 
 
 LLAMA: Final = Style()
+NO_EXPERTS: Final = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,13 +154,9 @@ def decoder(
         layers.append(text_layer((*common, *inner), rule, attention_heads=shape.heads))
     tied = reading.tied(default=tied_default)
     final = norm(style.final_norm, shape.hidden, bias=style.norm_bias, weight=style.norm_weight)
-    return assemble(
+    return assemble_shaped(
         reading,
-        hidden_size=shape.hidden,
-        vocabulary_size=shape.vocabulary,
-        intermediate_size=shape.intermediate,
-        attention_heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        shape,
         tied_head=tied,
         layers=layers,
         root_tensors=root(
@@ -171,7 +168,31 @@ def decoder(
             head_name=style.head,
             head_bias=style.head_bias,
         ),
-        experts=experts.experts if experts else 0,
-        experts_per_token=experts.per_token if experts else 0,
-        expert_intermediate_size=experts.intermediate if experts else 0,
+        experts=(experts.experts, experts.per_token, experts.intermediate) if experts else NO_EXPERTS,
+    )
+
+
+def assemble_shaped(
+    reading: Reading,
+    shape: Shape,
+    *,
+    tied_head: bool,
+    layers: Sequence[LayerSpec],
+    root_tensors: tuple[tuple[Component, TensorTemplate], ...],
+    experts: tuple[int, int, int] = NO_EXPERTS,
+) -> ArchitectureSpec:
+    """``assemble`` with the extents of a shape; ``experts``: their number, those a token takes, one's width."""
+    return assemble(
+        reading,
+        hidden_size=shape.hidden,
+        vocabulary_size=shape.vocabulary,
+        intermediate_size=shape.intermediate,
+        attention_heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        tied_head=tied_head,
+        layers=layers,
+        root_tensors=root_tensors,
+        experts=experts[0],
+        experts_per_token=experts[1],
+        expert_intermediate_size=experts[2],
     )

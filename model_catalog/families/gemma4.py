@@ -21,7 +21,8 @@ from model_catalog.architecture import (
 )
 from model_catalog.config_view import ConfigView
 from model_catalog.families.blocks import Tensors, gated_mlp, linear, norm, root
-from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
+from model_catalog.families.common import Builder, Reading, attention_cache, text_layer
+from model_catalog.families.decoder import assemble_shaped
 from model_catalog.families.layer_pattern import FULL, SLIDING, every_nth_full, layer_types
 from model_catalog.families.shape import Shape, ShapeKeys, read_shape
 
@@ -108,19 +109,13 @@ def _finish(
 ) -> ArchitectureSpec:
     tied = reading.tied(default=True)
     roots = root(shape.hidden, shape.vocabulary, tied_head=tied, final_norm=norm("model.norm", shape.hidden))
-    return assemble(
+    return assemble_shaped(
         reading,
-        hidden_size=shape.hidden,
-        vocabulary_size=shape.vocabulary,
-        intermediate_size=shape.intermediate,
-        attention_heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        shape,
         tied_head=tied,
         layers=layers,
         root_tensors=(*roots, *((Component.TEXT, tensor) for tensor in extra)),
-        experts=experts[0],
-        experts_per_token=experts[1],
-        expert_intermediate_size=experts[2],
+        experts=experts,
     )
 
 

@@ -14,7 +14,8 @@ from model_catalog.architecture import ArchitectureSpec, Component, LayerSpec, R
 from model_catalog.config_view import ConfigView
 from model_catalog.errors import UnsupportedConfigError
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, norm
-from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
+from model_catalog.families.common import Builder, Reading, attention_cache, text_layer
+from model_catalog.families.decoder import assemble_shaped
 from model_catalog.families.layer_pattern import layer_types, windows_of
 from model_catalog.families.shape import Shape, read_shape
 
@@ -169,13 +170,9 @@ def _finish(
             name="embed_tokens.weight", shape=(shape.vocabulary, shape.hidden), role=Role.EMBEDDING
         )
         roots = (table, *roots)
-    return assemble(
+    return assemble_shaped(
         reading,
-        hidden_size=shape.hidden,
-        vocabulary_size=shape.vocabulary,
-        intermediate_size=shape.intermediate,
-        attention_heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        shape,
         tied_head=False,
         layers=layers,
         root_tensors=tuple((Component.TEXT, tensor) for tensor in roots),

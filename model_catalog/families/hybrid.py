@@ -9,7 +9,8 @@ from typing import Final
 from model_catalog.architecture import ArchitectureSpec, LayerSpec, Role, TensorTemplate
 from model_catalog.config_view import ConfigView
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, mixture, norm, root
-from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
+from model_catalog.families.common import Builder, Reading, attention_cache, text_layer
+from model_catalog.families.decoder import assemble_shaped
 from model_catalog.families.recurrent import MAX_KERNEL, inner_size, time_step_rank
 from model_catalog.families.shape import Shape, ShapeKeys, read_shape, unsupported
 from model_catalog.families.state_mixers import Mamba1, Mamba2, lightning, short_convolution
@@ -79,21 +80,15 @@ def _finish(
     experts: tuple[int, int, int] = (0, 0, 0),
 ) -> ArchitectureSpec:
     tied = reading.tied(default=tied_default)
-    return assemble(
+    return assemble_shaped(
         reading,
-        hidden_size=shape.hidden,
-        vocabulary_size=shape.vocabulary,
-        intermediate_size=shape.intermediate,
-        attention_heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        shape,
         tied_head=tied,
         layers=layers,
         root_tensors=root(
             shape.hidden, shape.vocabulary, tied_head=tied, final_norm=norm(final_norm, shape.hidden)
         ),
-        experts=experts[0],
-        experts_per_token=experts[1],
-        expert_intermediate_size=experts[2],
+        experts=experts,
     )
 
 

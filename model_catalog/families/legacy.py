@@ -39,6 +39,20 @@ _GPT2_STYLE: Final = Style(
 )
 
 
+#: One matrix for q, k and v, a plain feed-forward part, biases everywhere: GPT-NeoX, and those after its code.
+NEOX_STYLE: Final = Style(
+    qkv_bias=True,
+    output_bias=True,
+    fused_qkv="query_key_value",
+    output="dense",
+    attention_prefix="attention",
+    mlp="plain",
+    mlp_bias=True,
+    mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
+    norm_bias=True,
+)
+
+
 def four_times(reading: Reading, shape: Shape, *keys: str) -> Shape:
     """The shape with the inner size that the first of ``keys`` gives; four times the hidden size where silent."""
     inner = reading.text.optional_integer(*keys)
@@ -66,16 +80,10 @@ def gpt_bigcode(reading: Reading) -> ArchitectureSpec:
 def gpt_neox(reading: Reading) -> ArchitectureSpec:
     """GPT-NeoX and Pythia: one matrix for q, k and v, biases everywhere, a head of its own."""
     bias = reading.text.boolean("attention_bias", default=True)
-    style = Style(
+    style = replace(
+        NEOX_STYLE,
         qkv_bias=bias,
         output_bias=bias,
-        fused_qkv="query_key_value",
-        output="dense",
-        attention_prefix="attention",
-        mlp="plain",
-        mlp_bias=True,
-        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norm_bias=True,
         final_norm="gpt_neox.final_layer_norm",
         embedding="gpt_neox.embed_in",
         head="embed_out",
@@ -158,19 +166,7 @@ def bloom(reading: Reading) -> ArchitectureSpec:
         head_dim=(),
         intermediate=(),
     )
-    style = Style(
-        qkv_bias=True,
-        output_bias=True,
-        fused_qkv="query_key_value",
-        output="dense",
-        attention_prefix="self_attention",
-        mlp="plain",
-        mlp_bias=True,
-        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norm_bias=True,
-        final_norm="ln_f",
-        embedding="word_embeddings",
-    )
+    style = replace(NEOX_STYLE, attention_prefix="self_attention", final_norm="ln_f", embedding="word_embeddings")
     shape = four_times(reading, read_shape(reading, keys=keys), "n_inner")
     extra = norm("word_embeddings_layernorm", shape.hidden, bias=True)
     return decoder(reading, shape, style, tied_default=True, root_extra=extra)

@@ -9,7 +9,8 @@ from typing import Final
 from model_catalog.architecture import ArchitectureSpec, CacheRule, FullAttention, LayerSpec, Role
 from model_catalog.config_view import ConfigView
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, mixture, norm, root
-from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
+from model_catalog.families.common import Builder, Reading, attention_cache, text_layer
+from model_catalog.families.decoder import assemble_shaped
 from model_catalog.families.shape import MAX_HEADS, Shape, ShapeKeys, read_shape
 
 _KEYS: Final = ShapeKeys(intermediate=("dense_intermediate_size", "intermediate_size"))
@@ -84,21 +85,15 @@ def _minimax_m3(reading: Reading) -> ArchitectureSpec:
     experts = view.integer("num_local_experts", maximum=MAX_HEADS)
     width = view.integer("moe_intermediate_size", "intermediate_size")
     tied = reading.tied(default=False)
-    return assemble(
+    return assemble_shaped(
         reading,
-        hidden_size=shape.hidden,
-        vocabulary_size=shape.vocabulary,
-        intermediate_size=shape.intermediate,
-        attention_heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        shape,
         tied_head=tied,
         layers=_layers(view, shape, _mixture(view, shape.hidden, experts, width)),
         root_tensors=root(
             shape.hidden, shape.vocabulary, tied_head=tied, final_norm=norm("model.norm", shape.hidden)
         ),
-        experts=experts,
-        experts_per_token=view.integer("num_experts_per_tok", default=1),
-        expert_intermediate_size=width,
+        experts=(experts, view.integer("num_experts_per_tok", default=1), width),
     )
 
 

@@ -12,6 +12,7 @@ from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, N
 from model_catalog.config_view import MAX_LAYERS, ConfigView
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, norm, plain_mlp, root
 from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
+from model_catalog.families.decoder import NO_EXPERTS, assemble_shaped
 from model_catalog.families.shape import (
     MAX_HEADS,
     Shape,
@@ -166,13 +167,9 @@ def _nemotron_h(reading: Reading) -> ArchitectureSpec:
     blocks = read_blocks(view, shape, used)
     tied = reading.tied(default=False)
     moe = "moe" in used
-    return assemble(
+    return assemble_shaped(
         reading,
-        hidden_size=shape.hidden,
-        vocabulary_size=shape.vocabulary,
-        intermediate_size=shape.intermediate,
-        attention_heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        shape,
         tied_head=tied,
         layers=[blocks.layer(kind) for kind in kinds],
         root_tensors=root(
@@ -182,9 +179,13 @@ def _nemotron_h(reading: Reading) -> ArchitectureSpec:
             final_norm=norm("backbone.norm_f", shape.hidden),
             embedding_name="backbone.embeddings",
         ),
-        experts=view.integer("n_routed_experts") if moe else 0,
-        experts_per_token=view.integer("num_experts_per_tok", default=1) if moe else 0,
-        expert_intermediate_size=view.integer("moe_intermediate_size") if moe else 0,
+        experts=(
+            view.integer("n_routed_experts"),
+            view.integer("num_experts_per_tok", default=1),
+            view.integer("moe_intermediate_size"),
+        )
+        if moe
+        else NO_EXPERTS,
     )
 
 

@@ -12,7 +12,7 @@ from model_catalog.architecture import ArchitectureSpec, Role, TensorTemplate
 from model_catalog.families.common import Builder, Reading
 from model_catalog.families.decoder import PRE_NORMS, Style, decoder
 from model_catalog.families.dense import llama, minicpm
-from model_catalog.families.legacy import four_times
+from model_catalog.families.legacy import NEOX_STYLE, four_times
 from model_catalog.families.shape import Shape, ShapeKeys, read_kv_heads, read_shape, unsupported
 from model_catalog.families.windows import qwen2, qwen3
 
@@ -48,17 +48,13 @@ def falcon(reading: Reading) -> ArchitectureSpec:
     elif parallel:
         norms = PRE_NORMS[:1]
     bias = text.boolean("bias", default=False)
-    style = Style(
+    style = replace(
+        NEOX_STYLE,
         qkv_bias=bias,
         output_bias=bias,
-        fused_qkv="query_key_value",
-        output="dense",
         attention_prefix="self_attention",
-        mlp="plain",
         mlp_bias=bias,
-        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
         norms=norms,
-        norm_bias=True,
         final_norm="transformer.ln_f",
         embedding="transformer.word_embeddings",
     )
@@ -152,15 +148,13 @@ def chatglm(reading: Reading) -> ArchitectureSpec:
     linear_bias = text.boolean("add_bias_linear", default=False)
     if not text.boolean("post_layer_norm", default=True):
         raise unsupported(text, "post_layer_norm", "a decoder without a final norm is not known in this family")
-    style = Style(
+    style = replace(
+        NEOX_STYLE,
         qkv_bias=linear_bias or text.boolean("add_qkv_bias", default=False),
         output_bias=linear_bias,
-        fused_qkv="query_key_value",
-        output="dense",
         attention_prefix="self_attention",
         mlp="fused",
         mlp_bias=linear_bias,
-        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
         norm_bias=not text.boolean("rmsnorm", default=True),
         final_norm="transformer.encoder.final_layernorm",
         embedding="transformer.embedding.word_embeddings",
@@ -171,19 +165,7 @@ def chatglm(reading: Reading) -> ArchitectureSpec:
 
 def _chatglm1(reading: Reading) -> ArchitectureSpec:
     keys = ShapeKeys(layers=("num_layers",), kv_heads=(), head_dim=(), intermediate=("inner_hidden_size",))
-    style = Style(
-        qkv_bias=True,
-        output_bias=True,
-        fused_qkv="query_key_value",
-        output="dense",
-        attention_prefix="attention",
-        mlp="plain",
-        mlp_bias=True,
-        mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
-        norm_bias=True,
-        final_norm="transformer.final_layernorm",
-        embedding="transformer.word_embeddings",
-    )
+    style = replace(NEOX_STYLE, final_norm="transformer.final_layernorm", embedding="transformer.word_embeddings")
     return decoder(reading, read_shape(reading, keys=keys), style, tied_default=True)
 
 
