@@ -1,0 +1,112 @@
+"""What vLLM checks of a pair, and what it changes without asking.
+
+Source: vLLM 0.33.0 ``config/speculative.py`` (vocabulary, draft parallelism, the method taken from the path),
+``config/vllm.py`` (``_limit_max_model_len_to_draft``), ``v1/spec_decode/vocab_mapping.py``; wheels of 0.15, 0.20
+and 0.25 for when a setting or method appeared.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from model_catalog.drafts import DraftMethod
+from model_catalog.model import Model
+from planner.speculation.compatibility import Check
+from planner.speculation.pair_rules import Finding, Pair, token_finding
+
+#: Parts of a draft's path, in lower case, that make vLLM take another method than the one asked for.
+METHOD_BY_PATH: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+#: (last version seen without, first seen with) a method.
+_METHOD_SINCE: Final[Mapping[DraftMethod, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    DraftMethod.DFLASH: ((0, 15), (0, 20)),
+    DraftMethod.DSPARK: ((0, 20), (0, 25)),
+}
+_HETEROGENEOUS_SINCE: Final = (0, 25)
+
+
+def findings(pair: Pair) -> Iterator[Finding]:
+    """The engine's own checks, then what it does not check."""
+    yield from _method(pair)
+    draft = pair.stand_alone
+    if draft is None:
+        return
+    yield _rows(pair)
+    yield token_finding(
+        pair,
+        engine="vLLM",
+        consequence="compares sizes only and starts: where these ids occur the draft guesses wrong",
+    )
+    yield from _path(pair)
+    yield from _heads(draft, pair.workload.tp)
+    yield from _context(draft, pair.workload.context_tokens)
+    if pair.target.architecture.multimodal and not draft.architecture.multimodal:
+        text = "the target reads images, the draft only text: nothing is gained on image tokens"
+        yield Finding(check=Check(name="text only", passed=True, text=text))
+
+
+def _method(pair: Pair) -> Iterator[Finding]:
+    method = pair.draft.method
+    without, since = _METHOD_SINCE.get(method, ((0,), (0,)))
+    if pair.version >= since:
+        return
+    known = pair.version[: len(without)] <= without
+    first = ".".join(map(str, since))
+    text = f"vLLM has the method {method.value} in {first}; " + (
+        "this version has it not" if known else "whether this version has it is not known"
+    )
+    check = Check(name="method", passed=False if known else None, text=text, remedy=f"use vLLM {first} or newer")
+    yield Finding(check=check)
+
+
+def _rows(pair: Pair) -> Finding:
+    ours, theirs = pair.rows
+    if ours == theirs:
+        text = f"config vocab_size is {ours:,} in both"
+        return Finding(check=Check(name="vocab_size", passed=True, text=text))
+    text = f"config vocab_size {ours:,} (target) and {theirs:,} (draft) must be equal; they differ by " + (
+        f"{abs(ours - theirs):,}"
+    )
+    other = f"choose a draft with vocab_size {ours:,}"
+    if pair.version < _HETEROGENEOUS_SINCE:
+        remedy = f"{other}, or vLLM 0.25 or newer with use_heterogeneous_vocab"
+    else:
+        remedy = (
+            f'{other}; or "use_heterogeneous_vocab": true, which drafts greedily, excludes '
+            "use_local_argmax_reduction, needs the draft's own tokenizer files and runs on the V1 model runner"
+        )
+    remedy += ". Do not edit vocab_size in config.json: the missing rows would be zeros"
+    return Finding(check=Check(name="vocab_size", passed=False, text=text, remedy=remedy))
+
+
+def _path(pair: Pair) -> Iterator[Finding]:
+    name = pair.draft_name.lower()
+    for part, method in METHOD_BY_PATH:
+        if part in name:
+            text = (
+                f"the draft's path has {part!r} in it, so vLLM would load it as {method}, whatever method is asked"
+            )
+            remedy = f"serve it from a local folder whose path has no {part!r}"
+            yield Finding(check=Check(name="path", passed=False, text=text, remedy=remedy))
+            return
+
+
+def _heads(draft: Model, tp: int) -> Iterator[Finding]:
+    """The draft runs at the target's tensor-parallel size, and its heads must divide by it."""
+    heads = draft.architecture.attention_heads
+    if tp == 1 or not heads:
+        return
+    divides = heads % tp == 0
+    text = f"the draft's {heads} attention heads {'divide' if divides else 'do not divide'} by tp {tp}"
+    remedy = None if divides else "choose another draft, or a tensor-parallel size that divides both"
+    yield Finding(check=Check(name="draft tp", passed=divides, text=text, remedy=remedy))
+
+
+def _context(draft: Model, context_tokens: int) -> Iterator[Finding]:
+    limit = draft.architecture.max_context_tokens
+    if limit is None or limit >= context_tokens:
+        return
+    text = (
+        f"the draft takes {limit:,} tokens: vLLM lowers the target's max_model_len to that, with no more than a "
+        f"warning; {context_tokens:,} were asked for"
+    )
+    remedy = f"choose a draft with a longer context, or plan for --context {limit}"
+    yield Finding(check=Check(name="draft context", passed=False, text=text, remedy=remedy), refuses=False)
