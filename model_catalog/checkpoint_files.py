@@ -4,7 +4,7 @@ Owns the choice by name. Reads nothing. Where the repo has an index, the index n
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from model_catalog.snapshot import RepoFile
@@ -55,9 +55,16 @@ def _complete_sets(files: Sequence[RepoFile]) -> dict[str, list[RepoFile]]:
             key = (match["stem"], int(match["total"]))
             shards.setdefault(key, {})[int(match["number"])] = file
     for (stem, total), numbered in shards.items():
-        if len(numbered) == total and stem not in sets:
+        if _is_whole(numbered, total) and stem not in sets:
             sets[stem] = list(numbered.values())
     return sets
+
+
+def _is_whole(numbers: Iterable[int], total: int) -> bool:
+    """Shards count from one; some from nought with the last number as the total (gpt-oss: 00000 to 00014 of 00014)."""
+    found = set(numbers)
+    counts = {(1, total): total, (0, total - 1): total, (0, total): total + 1}
+    return len(found) == counts.get((min(found), max(found)))
 
 
 def _preference(stem: str) -> int:
