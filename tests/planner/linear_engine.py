@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from made_models import model_of
+
 from model_catalog.bounds import Basis, ByteRange
-from model_catalog.model import Model, describe
-from model_catalog.snapshot import ModelSnapshot, RepoKind, SnapshotSource
+from model_catalog.model import Model
 from planner.devices import Device, DeviceSource
 from planner.engines.base import CacheGroup, EngineCache, EngineDefaults, Loading, Rank, Serving
 from planner.memory.breakdown import Group, LineItem, Owner
@@ -20,16 +21,7 @@ GIB = 2**30
 
 def made_model(name: str, config: Mapping[str, Any]) -> Model:
     """A model of this configuration alone."""
-    return describe(
-        ModelSnapshot(
-            repo_id=name,
-            revision=None,
-            commit=None,
-            source=SnapshotSource.LOCAL,
-            kind=RepoKind.MODEL,
-            config=config,
-        )
-    )
+    return model_of(config, name)
 
 
 def made_device(gib: int, *, free_gib: int | None = None, index: int = 0) -> Device:

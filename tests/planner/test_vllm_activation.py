@@ -3,60 +3,26 @@
 from dataclasses import replace
 
 import pytest
+from engine_shapes import FULL, QWEN3_8B, engine_shape, with_rules
 
-from model_catalog.architecture import ArchitectureSpec, Component, FullAttention, LayerSpec
+from model_catalog.architecture import ArchitectureSpec
 from model_catalog.bounds import ByteRange
 from model_catalog.drafts import DraftMethod
-from model_catalog.dtypes import BFLOAT16
 from model_catalog.units import GIB, MIB
-from planner.devices import Device, DeviceSource
-from planner.engines.base import EngineDefaults
 from planner.engines.vllm_activation import activation_peak, profile_phases, sampler_bytes, verification_logits
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, Owner
 from planner.memory.working_set import expert_workspaces, layer_activations
 
 
-def model(*, hidden: int = 4096, intermediate: int = 12288, vocabulary: int = 151936) -> ArchitectureSpec:
-    """Qwen3-8B's widths."""
-    rule = FullAttention(kv_heads=8, key_dim=128, value_dim=128)
-    layer = LayerSpec(component=Component.TEXT, tensors=(), caches=(rule,))
-    return ArchitectureSpec(
-        name="model",
-        model_type="qwen3",
-        hidden_size=hidden,
-        vocabulary_size=vocabulary,
-        intermediate_size=intermediate,
-        attention_heads=32,
-        kv_heads=8,
-        tied_head=False,
-        dtype=BFLOAT16,
-        max_context_tokens=40960,
-        layers=(layer,) * 36,
-        root_tensors=(),
+def model(*, hidden: int = 4096, intermediate: int = 12288) -> ArchitectureSpec:
+    return replace(
+        QWEN3_8B, hidden_size=hidden, intermediate_size=intermediate, layers=with_rules(*36 * (FULL,)).layers
     )
 
 
 def shape(*, seqs: int = 256, tokens: int = 2048, batch: int = 1) -> EngineShape:
-    spec = model()
-    return EngineShape(
-        target=spec,
-        layers=spec.layers,
-        defaults=EngineDefaults(
-            max_num_batched_tokens=tokens, max_num_seqs=seqs, block_size=16, gpu_memory_utilization=0.92
-        ),
-        device=Device(
-            index=0,
-            name="GPU",
-            source=DeviceSource.DECLARED,
-            total_bytes=None,
-            engine_total_bytes=None,
-            free_bytes=None,
-            compute_capability=(9, 0),
-        ),
-        context_tokens=8192,
-        batch=batch,
-    )
+    return engine_shape(model(), seqs=seqs, tokens=tokens, batch=batch)
 
 
 def speculating(base: EngineShape, k: int) -> EngineShape:

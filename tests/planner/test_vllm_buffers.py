@@ -3,24 +3,20 @@
 from dataclasses import replace
 
 import pytest
+from engine_shapes import FULL, QWEN3_8B, engine_shape, with_rules
 
 from model_catalog.architecture import (
     ArchitectureSpec,
     CacheRule,
     Component,
-    FullAttention,
     LatentAttention,
-    LayerSpec,
     Role,
     SlidingWindow,
     TensorTemplate,
 )
 from model_catalog.bounds import Basis
 from model_catalog.drafts import DraftMethod
-from model_catalog.dtypes import BFLOAT16
 from model_catalog.units import MIB
-from planner.devices import Device, DeviceSource
-from planner.engines.base import EngineDefaults
 from planner.engines.vllm_buffers import (
     context_workspace_rows,
     persistent_buffers,
@@ -28,8 +24,6 @@ from planner.engines.vllm_buffers import (
 )
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, LineItem, sum_items
-
-FULL = FullAttention(kv_heads=8, key_dim=128, value_dim=128)
 
 
 def model(
@@ -39,49 +33,18 @@ def model(
     rules: tuple[CacheRule, ...] = (FULL,),
     multimodal: bool = False,
 ) -> ArchitectureSpec:
-    return ArchitectureSpec(
-        name="model",
-        model_type="qwen3",
-        hidden_size=hidden,
-        vocabulary_size=vocabulary,
-        intermediate_size=12288,
-        attention_heads=32,
-        kv_heads=8,
-        tied_head=False,
-        dtype=BFLOAT16,
-        max_context_tokens=40960,
-        layers=tuple(LayerSpec(component=Component.TEXT, tensors=(), caches=(rule,)) for rule in rules),
-        root_tensors=(),
-        multimodal=multimodal,
-    )
+    return replace(with_rules(*rules), vocabulary_size=vocabulary, hidden_size=hidden, multimodal=multimodal)
 
 
 def shape(
-    target: ArchitectureSpec | None = None,
+    target: ArchitectureSpec = QWEN3_8B,
     *,
     seqs: int = 1024,
     tokens: int = 8192,
     context: int = 8192,
     capability: tuple[int, int] | None = (9, 0),
 ) -> EngineShape:
-    spec = target or model()
-    return EngineShape(
-        target=spec,
-        layers=spec.layers,
-        defaults=EngineDefaults(
-            max_num_batched_tokens=tokens, max_num_seqs=seqs, block_size=16, gpu_memory_utilization=0.92
-        ),
-        device=Device(
-            index=0,
-            name="GPU",
-            source=DeviceSource.DECLARED,
-            total_bytes=None,
-            engine_total_bytes=None,
-            free_bytes=None,
-            compute_capability=capability,
-        ),
-        context_tokens=context,
-    )
+    return engine_shape(target, seqs=seqs, tokens=tokens, context=context, capability=capability)
 
 
 def by_label(lines: tuple[LineItem, ...]) -> dict[str, LineItem]:

@@ -1,43 +1,27 @@
 """The server's defaults by device, and the CUDA graph sizes that follow."""
 
 import pytest
+from engine_shapes import FULL, with_rules
 
 from model_catalog.architecture import (
     ArchitectureSpec,
     CacheRule,
     Component,
-    FullAttention,
     LatentAttention,
-    LayerSpec,
 )
 from model_catalog.bounds import ByteRange
-from model_catalog.dtypes import BFLOAT16
 from model_catalog.units import GIB
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineDefaults
 from planner.engines.vllm_defaults import capture_sizes, engine_defaults
 from planner.workload import Workload
 
-FULL = FullAttention(kv_heads=8, key_dim=128, value_dim=128)
 LATENT = LatentAttention(latent_dim=512, rope_dim=64)
 SPARSE = LatentAttention(latent_dim=512, rope_dim=64, indexer_bytes_per_token=132)
 
 
 def model(rule: CacheRule = FULL, *, component: Component = Component.TEXT) -> ArchitectureSpec:
-    return ArchitectureSpec(
-        name="model",
-        model_type="llama",
-        hidden_size=4096,
-        vocabulary_size=128256,
-        intermediate_size=14336,
-        attention_heads=32,
-        kv_heads=8,
-        tied_head=False,
-        dtype=BFLOAT16,
-        max_context_tokens=131072,
-        layers=(LayerSpec(component=component, tensors=(), caches=(rule,)),),
-        root_tensors=(),
-    )
+    return with_rules(rule, component=component)
 
 
 def device(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from engine_shapes import engine_shape
 
 from model_catalog.architecture import (
     ArchitectureSpec,
@@ -18,8 +19,6 @@ from model_catalog.drafts import DraftMethod
 from model_catalog.dtypes import BFLOAT16
 from model_catalog.quantization_schemes import fp8, mxfp4
 from model_catalog.units import GIB
-from planner.devices import Device, DeviceSource
-from planner.engines.base import EngineDefaults
 from planner.engines.vllm_loading import host_memory_bytes, kernel_copies, load_peak_bytes
 from planner.engines.vllm_shape import EngineShape
 from planner.memory.breakdown import Group, LineItem, Owner
@@ -129,22 +128,7 @@ def test_dealt_experts_pad_whole() -> None:
 
 
 def shape(model: ArchitectureSpec) -> EngineShape:
-    return EngineShape(
-        target=model,
-        layers=model.layers,
-        defaults=EngineDefaults(
-            max_num_batched_tokens=8192, max_num_seqs=1024, block_size=16, gpu_memory_utilization=0.92
-        ),
-        device=Device(
-            index=0,
-            name="GPU",
-            source=DeviceSource.DECLARED,
-            total_bytes=None,
-            engine_total_bytes=None,
-            free_bytes=None,
-        ),
-        context_tokens=8192,
-    )
+    return engine_shape(model, capability=None)
 
 
 def test_a_tied_head_is_loaded_twice_for_a_moment() -> None:
