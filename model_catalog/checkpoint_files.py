@@ -61,7 +61,7 @@ def _complete_sets(files: Sequence[RepoFile]) -> dict[str, list[RepoFile]]:
 
 
 def _is_whole(numbers: Iterable[int], total: int) -> bool:
-    """Shards count from one; some from nought with the last number as the total (gpt-oss: 00000 to 00014 of 00014)."""
+    """Numbers start at one; some at nought, the last being the total (gpt-oss: 00000 to 00014 of 00014)."""
     found = set(numbers)
     counts = {(1, total): total, (0, total - 1): total, (0, total): total + 1}
     return len(found) == counts.get((min(found), max(found)))

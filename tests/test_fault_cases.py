@@ -2,8 +2,8 @@
 
 The smallest pool over ranks (nano-vllm#259) is in ``planner/test_draft_cost.py``. Left out, because no figure is
 given or nothing here can give it: sglang#6875, sglang#28855 and vllm-metal#447 (no figures); sglang#4330 (no model
-named); llama.cpp#29208 (slots of a unified cache), tabbyAPI#471 (an unnamed mixture's head) and unsloth#9929 (tables
-in GGUF), whose engines are not planned; vllm#5239 and tensai#44 (sizes against the target, not the device, and
+named); llama.cpp#29208 (slots of a unified cache), tabbyAPI#471 (an unnamed mixture's head) and unsloth#9929 (GGUF
+tables), whose engines are not planned; vllm#5239 and tensai#44 (sizes against the target, not the device, and
 speeds); vllm#9394 and kaito#1529 (rules without figures).
 """
 
