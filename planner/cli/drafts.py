@@ -52,10 +52,15 @@ def _load(name: str, k: int, options: PlanOptions, target: Model, output: Output
     if method is not None:
         return Draft(method=method, num_speculative_tokens=k)
     model = load_model(name, offline=options.offline, output=output, dtype=options.dtype, as_draft=True)
-    return Draft(method=_method_of(model), num_speculative_tokens=k, model=model)
+    return Draft(method=method_of(model), num_speculative_tokens=k, model=model)
 
 
-def _method_of(model: Model) -> DraftMethod:
+def method_of(model: Model) -> DraftMethod:
+    """How this model drafts.
+
+    Raises:
+        NotAModelError: a head of a kind that is not planned.
+    """
     if model.snapshot.kind is not RepoKind.DRAFT_HEAD:
         return DraftMethod.DRAFT_MODEL
     name = draft_head_method(model.snapshot.config)

@@ -2,7 +2,9 @@
 
 import click
 
-from planner.cli.drafts import check_draft_names, load_drafts
+from model_catalog.snapshot import RepoRef
+from planner.cli.candidates import gather_offers
+from planner.cli.drafts import check_draft_names
 from planner.cli.failure import EXIT_OF_ANSWER
 from planner.cli.model_source import load_model
 from planner.cli.options import (
@@ -24,9 +26,6 @@ from planner.engines.base import Serving
 from planner.engines.registry import engine_profile
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
-from planner.speculation.selection import Offer
-
-NO_SEARCH_NOTE = "only the target is planned: drafts are not searched for in this version; name one with --draft"
 
 
 @click.command("fit")
@@ -60,18 +59,25 @@ def fit(target_name: str, options: PlanOptions, output: Output) -> int:
     """
     engine = engine_profile(options.engine)
     check_draft_names(options.drafts)
+    RepoRef.parse(target_name)  # a mistyped name is told before any driver is asked
     devices = choose_devices(options, output)
     workload = options.workload(tensor_parallel(options, devices))
     target = load_model(
         target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
     )
-    drafts = load_drafts(options, target, output)
+    gathered = gather_offers(options, target, devices, engine, workload, output)
     alone = Serving(target=target, draft=None, workload=workload)
-    findings = find(alone, [Offer(draft=draft) for draft in drafts], devices, engine)
+    findings = find(
+        alone,
+        gathered.offers,
+        devices,
+        engine,
+        named=gathered.named,
+        discarded=gathered.discarded,
+        demand=options.demand() if gathered.asked else None,
+    )
     facts = target_facts(target, workload)
     exit_code = EXIT_OF_ANSWER[findings.answer]
-    if not options.drafts:
-        output.note("no_draft_search", NO_SEARCH_NOTE)
     _print(findings, facts, options, output)
     if output.json_target is not None:
         _write(findings, facts, target_name, options, output, exit_code)

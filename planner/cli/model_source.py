@@ -4,8 +4,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from model_catalog.catalogue import lookup
-from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError
+from model_catalog.catalogue import lookup, near_names
+from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError, SpecplanError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
@@ -74,13 +74,14 @@ def _online(ref: RepoRef, output: Output) -> ModelSnapshot:
     except NetworkError as error:
         row = _catalogue_row(ref)
         if row is None:
-            raise
+            raise _with_near_names(error, ref) from error.__cause__
         output.warn("catalogue_used", f"{ref}: {error.message}; using the built-in catalogue's entry")
         return row
     except (ModelGatedError, ModelNotFoundError) as error:
         if _catalogue_row(ref) is not None:
             error.hint = f"{error.hint}; or plan from the built-in catalogue: --offline"
-        raise
+            raise
+        raise _with_near_names(error, ref) from error.__cause__
 
 
 def _offline(ref: RepoRef, output: Output) -> ModelSnapshot:
@@ -94,14 +95,22 @@ def _offline(ref: RepoRef, output: Output) -> ModelSnapshot:
 
     try:
         return load_snapshot(ref, offline=True)
-    except NetworkError:
+    except NetworkError as error:
         if row is None:
-            raise
+            raise _with_near_names(error, ref) from error.__cause__
         output.note(
             "catalogue_used",
             f"{ref}: the Hub's cache on disk holds no usable copy; using the built-in catalogue's entry",
         )
         return row
+
+
+def _with_near_names(error: SpecplanError, ref: RepoRef) -> SpecplanError:
+    """The error, its hint led by built-in names that resemble what was typed."""
+    near = [name for name in near_names(ref.repo_id) if name.lower() != ref.repo_id.lower()]
+    if near:
+        error.hint = f"did you mean {' or '.join(near)} (built in)? Else: {error.hint}"
+    return error
 
 
 def _stored(ref: RepoRef) -> ModelSnapshot | None:

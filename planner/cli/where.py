@@ -84,5 +84,7 @@ def _live(choice: str | None, output: Output) -> tuple[Device, ...]:
         output.note(
             "first_mig_instance", f"planning for the first of {len(chosen)} MIG instances: a process sees one only"
         )
-        return chosen[:1]
+        chosen = chosen[:1]
+    for note in dict.fromkeys(note for device in chosen if device.free_bytes is not None for note in device.notes):
+        output.note("device", note)
     return chosen

@@ -81,6 +81,7 @@ class Findings:
     drafts: tuple[JudgedDraft, ...]
     discarded: tuple[Discarded, ...] = ()
     worth: Worth | None = None
+    named: bool = True
 
     @property
     def chosen(self) -> JudgedDraft | None:
@@ -96,11 +97,9 @@ class Findings:
 
     @property
     def shown(self) -> JudgedDraft | None:
-        """The draft whose table people see: the chosen one, or the first asked for."""
-        if self.chosen is not None:
+        """The draft whose table people see: the chosen one, or the first asked for by name."""
+        if self.chosen is not None or not self.named:
             return self.chosen
-        if self.worth is not None and self.worth.answer == "no":
-            return None
         return next((draft for draft in self.drafts if draft.set_up is not None), None)
 
     @property
@@ -125,29 +124,32 @@ def find(
     engine: EngineProfile,
     *,
     remedies: bool = True,
-    strict: bool = True,
+    named: bool = True,
     discarded: Sequence[Discarded] = (),
     demand: Demand | None = None,
 ) -> Findings:
     """Plan the target alone and with each draft; order the drafts; say whether speculation pays.
 
-    ``strict``: an engine's refusal of a pair is an error (the user named it), not a rejection. ``demand`` None:
-    only memory is asked about.
+    ``named``: the user named the drafts, so an engine's refusal of a pair is an error, not a rejection. ``demand``
+    None: only memory is asked about.
 
     Raises:
         UsageError, ParallelismError: what the engine would refuse.
     """
     bare = SetUp(plan=make_plan(alone, devices, engine))
-    judged = sorted(
-        (_judge_draft(alone, offer, devices, engine, strict=strict) for offer in offers), key=_standing
-    )
+    judged = sorted((_judge_draft(alone, offer, devices, engine, strict=named) for offer in offers), key=_standing)
     worth = None
     if demand is not None:
         accepted = [draft.offer for draft in judged if draft.accepted]
         rejected = [draft.offer for draft in judged if not draft.accepted]
         worth = judge_worth(bare.plan, accepted, rejected, demand)
     found = Findings(
-        devices=tuple(devices), alone=bare, drafts=tuple(judged), discarded=tuple(discarded), worth=worth
+        devices=tuple(devices),
+        alone=bare,
+        drafts=tuple(judged),
+        discarded=tuple(discarded),
+        worth=worth,
+        named=named,
     )
     shown = found.shown
     if shown is None:

@@ -11,7 +11,7 @@ from typing import Final
 from model_catalog.errors import SpecplanError
 from model_catalog.model import describe
 from planner.capacity import max_batch, max_context_tokens, with_workload
-from planner.devices import Device
+from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile, Serving
 from planner.plan import make_plan
 from planner.report.words import count
@@ -183,6 +183,9 @@ class _Finder:
             yield Remedy(option="--draft", value="none", text="the target alone fits")
 
     def _more_devices(self) -> Iterator[Remedy]:
+        device = self._devices[0]
+        if device.unified or device.source is DeviceSource.HOST:  # a machine has one of them
+            return
         for tp in _TP_DEGREES:
             if tp <= self._workload.tp:
                 continue

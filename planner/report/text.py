@@ -3,7 +3,7 @@
 from typing import Final
 
 from planner.commands.base import StartCommand
-from planner.devices import DeviceSource
+from planner.devices import Device, DeviceSource
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
 from planner.report.draft_text import METHOD_NAMES, command_block, drafts_block, prediction_rows, worth_block
@@ -142,7 +142,8 @@ def _rank_blocks(plan: Plan, *, verbose: bool) -> list[str]:
             lines = _rank_block(rank_plan, plan, "Term", verbose=verbose)
             blocks.append(f"{title}{', which binds' if binds else ''}:\n{lines}")
         else:
-            blocks.append(f"{title}: {need(rank_plan.breakdown.total)}; --verbose shows its lines.")
+            text = f"{title}: {need(rank_plan.breakdown.total)}; --verbose shows its lines."
+            blocks.append("\n".join(wrapped(text, indent=2)))
     return blocks
 
 
@@ -186,10 +187,25 @@ def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> l
     limit = plan.serving.workload.memory_limit_bytes
     if limit is not None:
         rows.append(("Memory limit", room(limit), "as asked"))
-    free = "unknown" if device.free_bytes is None else room(device.free_bytes)
-    known = "read from the driver" if device.source is DeviceSource.NVML else device.source.value
-    rows.append(("Free on the device", free, known))
+    if device.used_by_others_bytes:
+        rows.append(("Used by others", need_bytes(device.used_by_others_bytes), _processes_text(device)))
+    rows.append(("Free on the device", *_free_text(device)))
     return rows
+
+
+def _free_text(device: Device) -> tuple[str, str]:
+    """Free memory, and how that is known."""
+    if device.free_bytes is None:
+        return "unknown", "could not be read"
+    if device.source is DeviceSource.HOST or device.unified:
+        return room(device.free_bytes), "host memory" if device.source is not DeviceSource.DECLARED else "declared"
+    return room(device.free_bytes), "read from the driver" if device.source is DeviceSource.NVML else "declared"
+
+
+def _processes_text(device: Device) -> str:
+    """Who uses a live device, as far as the driver says."""
+    number = len(device.processes)
+    return f"{number} {'process' if number == 1 else 'processes'}, see specplan devices" if number else ""
 
 
 def _detail_rows(set_up: SetUp, facts: TargetFacts) -> list[tuple[str, str]]:

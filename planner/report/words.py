@@ -1,5 +1,6 @@
 """Figures in words: the only place where bytes become GiB for people. Needs are rounded up, room down."""
 
+import re
 import textwrap
 from collections.abc import Iterable
 from typing import Final
@@ -8,8 +9,11 @@ from model_catalog.bounds import Basis, ByteRange
 from model_catalog.units import to_gib
 from planner.devices import Device
 from planner.memory.breakdown import Group, LineItem
+from planner.report.plain import without_color
 
 WIDTH: Final = 80
+#: A character with the colour sequences that begin before it and end after it.
+_COLORED_CHARACTER: Final = re.compile(r"(?:\x1b\[[0-9;]*m)*\S(?:\x1b\[0m)*")
 GROUP_NAMES: Final = {
     Group.TARGET_WEIGHTS: "Target weights",
     Group.DRAFT_WEIGHTS: "Draft weights",
@@ -77,10 +81,18 @@ def device_line(devices: tuple[Device, ...]) -> str:
 
 def wrapped(text: str, *, indent: int = 0) -> list[str]:
     """Lines of at most 80 columns; those after the first are indented. Colour sequences take no room."""
-    return textwrap.wrap(
-        text,
-        WIDTH + (len("\x1b[1;32m\x1b[0m") if "\x1b" in text else 0),
+    plain = without_color(text)
+    lines = textwrap.wrap(
+        plain,
+        WIDTH,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     ) or [""]
+    return lines if plain == text else _colored_again(lines, text)
+
+
+def _colored_again(lines: list[str], text: str) -> list[str]:
+    """Put the colour sequences of ``text`` back where they were: wrapping moves blanks alone."""
+    pieces = iter(_COLORED_CHARACTER.findall(text))
+    return ["".join(char if char.isspace() else next(pieces, char) for char in line) for line in lines]

@@ -1,0 +1,174 @@
+"""From a target to offers: drafts named or found, read, judged by the engine's rule, their speedup predicted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from model_catalog.catalogue import lookup
+from model_catalog.disk_repos import cached_repo_ids, known_on_disk
+from model_catalog.drafts import Candidate, CandidateOrigin, Discarded, DraftMethod
+from model_catalog.errors import ModelError, NetworkError, UsageError
+from model_catalog.families.heads import draft_head_method
+from model_catalog.model import Model, describe
+from model_catalog.proposals import propose
+from model_catalog.repo_kind import require_model
+from model_catalog.snapshot import RepoKind
+from model_catalog.tokenizer import TokenizerFacts, tokenizer_facts
+from planner.cli.drafts import NO_DRAFT, load_drafts, method_of
+from planner.cli.model_source import load_model
+from planner.cli.options import PlanOptions
+from planner.cli.output import Output
+from planner.devices import Device
+from planner.engines.base import Draft, EngineProfile
+from planner.speculation.compatibility import Compatibility
+from planner.speculation.prediction import Demand
+from planner.speculation.selection import Offer
+from planner.speculation.speedup import DEFAULT_K_RANGE, predict
+from planner.speculation.vocabulary_rules import judge_pair, judged_engines
+from planner.workload import Workload
+
+_HUB: Final = "https://huggingface.co"
+_NAMED_SOURCE: Final = "named by you"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """The drafts to judge, those that could not even be read, and whether the user named them.
+
+    ``asked`` is False with ``--draft none``: then nobody asks whether speculation pays.
+    """
+
+    offers: tuple[Offer, ...] = ()
+    discarded: tuple[Discarded, ...] = ()
+    named: bool = False
+    asked: bool = True
+
+
+def gather_offers(
+    options: PlanOptions,
+    target: Model,
+    devices: Sequence[Device],
+    engine: EngineProfile,
+    workload: Workload,
+    output: Output,
+) -> Offers:
+    """All drafts for this target under this request.
+
+    Raises:
+        UsageError, ModelError, NetworkError: about a draft that the user named.
+    """
+    if NO_DRAFT in options.drafts:
+        return Offers(asked=False)
+    if options.drafts:
+        drafts = load_drafts(options, target, output)
+        found = [(_named(draft), draft) for draft in drafts]
+        discarded: list[Discarded] = []
+    else:
+        found, discarded = _search(options, target, output)
+    judge = _Judge(options, target, devices, engine, workload)
+    offers = tuple(judge.offer(candidate, draft) for candidate, draft in found)
+    return Offers(offers=offers, discarded=tuple(discarded), named=bool(options.drafts))
+
+
+def _named(draft: Draft) -> Candidate:
+    repo_id = None if draft.model is None else draft.model.snapshot.repo_id
+    return Candidate(method=draft.method, origin=CandidateOrigin.NAMED, source=_NAMED_SOURCE, repo_id=repo_id)
+
+
+def _search(
+    options: PlanOptions, target: Model, output: Output
+) -> tuple[list[tuple[Candidate, Draft]], list[Discarded]]:
+    """Curated pairs, what is built in, what is on disk, and, with a network, what the Hub lists."""
+    hub_candidates: tuple[Candidate, ...] = ()
+    discarded: list[Discarded] = []
+    if not options.offline:
+        from model_catalog.hub_search import search_drafts  # noqa: PLC0415 - slow to import, needs the network
+
+        output.advance("searching the Hub for drafts")
+        search = search_drafts(target.snapshot)
+        hub_candidates = search.candidates
+        for note in search.notes:
+            output.note("hub_search", note)
+    proposal = propose(
+        target,
+        cached_repo_ids=cached_repo_ids(),
+        hub_candidates=hub_candidates,
+        known=lambda repo_id: known_on_disk(repo_id, endpoint=_HUB),
+    )
+    discarded += proposal.discarded
+    found: list[tuple[Candidate, Draft]] = []
+    for candidate in proposal.candidates:
+        try:
+            found.append((candidate, _read(candidate, options, output)))
+        except (ModelError, NetworkError, UsageError) as error:
+            discarded.append(Discarded(candidate=candidate, code=error.code, text=error.message))
+    return found, discarded
+
+
+def _read(candidate: Candidate, options: PlanOptions, output: Output) -> Draft:
+    """The candidate's model: from the catalogue where it is known there, for that asks nobody."""
+    if candidate.repo_id is None:
+        return Draft(method=candidate.method, num_speculative_tokens=1)
+    row = lookup(candidate.repo_id)
+    if row is None:
+        output.advance(f"reading {candidate.repo_id}")
+        model = load_model(
+            candidate.repo_id, offline=options.offline, output=output, dtype=options.dtype, as_draft=True
+        )
+    else:
+        if row.kind is RepoKind.MODEL and draft_head_method(row.config) is not None:
+            row = replace(row, kind=RepoKind.DRAFT_HEAD)
+        require_model(row, draft_heads=True)
+        model = describe(row, dtype=options.dtype)
+    method = method_of(model)
+    return Draft(method=method, num_speculative_tokens=1, model=model)
+
+
+class _Judge:
+    """Turns a draft into an offer: best k, prediction, compatibility."""
+
+    def __init__(
+        self,
+        options: PlanOptions,
+        target: Model,
+        devices: Sequence[Device],
+        engine: EngineProfile,
+        workload: Workload,
+    ) -> None:
+        self._target = target
+        self._device = devices[0]
+        self._engine = engine
+        self._workload = workload
+        self._demand: Demand = options.demand()
+        tokens = options.num_speculative_tokens
+        self._k_range = DEFAULT_K_RANGE if tokens is None else (tokens.least, tokens.most)
+        self._tokenizer = tokenizer_facts(target)
+
+    def offer(self, candidate: Candidate, draft: Draft) -> Offer:
+        prediction = predict(
+            self._target, draft, self._device, self._workload, self._demand, k_range=self._k_range
+        )
+        k = max(1, prediction.num_speculative_tokens)
+        chosen = replace(draft, num_speculative_tokens=k)
+        return Offer(
+            draft=chosen,
+            candidate=candidate,
+            compatibility=self._compatibility(chosen),
+            prediction=prediction,
+        )
+
+    def _compatibility(self, draft: Draft) -> Compatibility | None:
+        if self._engine.name not in judged_engines():
+            return None
+        facts: TokenizerFacts | None = None
+        if draft.method is DraftMethod.DRAFT_MODEL and draft.model is not None:
+            facts = tokenizer_facts(draft.model)
+        return judge_pair(
+            self._engine.name,
+            self._engine.version,
+            self._target,
+            draft,
+            self._tokenizer,
+            facts,
+            self._workload,
+        )
