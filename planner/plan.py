@@ -99,6 +99,12 @@ def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile
             subject=serving.target.snapshot.repo_id,
             hint="lower --tp or --pp, or choose more devices (--gpu NAME:COUNT, --devices 0,1)",
         )
+    if workload.tp * workload.pp > 1 and any(device.mig for device in devices[: workload.tp * workload.pp]):
+        raise ParallelismError(
+            "a process sees one MIG instance only: several cannot serve one model together",
+            subject=serving.target.snapshot.repo_id,
+            hint="choose one instance (--devices 0 or its UUID), or take the GPU out of MIG mode",
+        )
     engine.check(serving)
     ranks = _ranks(serving, devices, engine)
     breakdowns = tuple(MemoryBreakdown(items=engine.lines(serving, rank)) for rank in ranks)

@@ -13,7 +13,7 @@ from typing import Final
 
 from model_catalog.bounds import ByteRange
 from model_catalog.units import ceil_div, ceil_share, floor_share
-from planner.devices import Device
+from planner.devices import Device, DeviceSource
 from planner.memory.breakdown import LineItem, MemoryBreakdown
 
 
@@ -65,14 +65,26 @@ class RankRoom:
 
     engine_total: ByteRange | None
     free_bytes: int | None
+    most_free_bytes: int | None = None  #: where free memory is no reading and may be more
+
+    @property
+    def best_free_bytes(self) -> int:
+        """The most that may be free."""
+        return max(self.free_bytes or 0, self.most_free_bytes or 0)
 
 
 def room_of(device: Device, memory_limit_bytes: int | None) -> RankRoom:
-    """The room on a device; a memory limit lowers what is free, never the total that a fraction refers to."""
-    free = device.free_bytes
-    if free is not None and memory_limit_bytes is not None:
-        free = min(free, memory_limit_bytes)
-    return RankRoom(engine_total=device.engine_total_bytes, free_bytes=free)
+    """The room on a device; a memory limit lowers what is free, never the total that a fraction refers to.
+
+    A declared device is empty: what is free there is the engine's total, which is known between bounds.
+    """
+    free, most = device.free_bytes, None
+    if device.source is DeviceSource.DECLARED and device.engine_total_bytes is not None:
+        most = device.engine_total_bytes.high_bytes
+    if memory_limit_bytes is not None:
+        free = None if free is None else min(free, memory_limit_bytes)
+        most = None if most is None else min(most, memory_limit_bytes)
+    return RankRoom(engine_total=device.engine_total_bytes, free_bytes=free, most_free_bytes=most)
 
 
 def windows(breakdown: MemoryBreakdown, room: RankRoom) -> tuple[Window, Window] | None:
@@ -89,9 +101,12 @@ def windows(breakdown: MemoryBreakdown, room: RankRoom) -> tuple[Window, Window]
         low=ceil_share(inside.high_bytes / smallest),
         high=floor_share(min(1.0, (room.free_bytes - outside.high_bytes) / largest)),
     )
+    start, best = room.free_bytes - outside.low_bytes, room.best_free_bytes - outside.low_bytes
+    # Beyond what is free no total helps: then the window is empty, and both ends are told for one total.
+    helped = inside.low_bytes <= best
     possible = Window(
-        low=ceil_share(inside.low_bytes / largest),
-        high=floor_share(min(1.0, (room.free_bytes - outside.low_bytes) / smallest)),
+        low=ceil_share(inside.low_bytes / (largest if helped else smallest)),
+        high=floor_share(min(1.0, max(start / smallest, best / largest))),
     )
     return certain, possible
 
@@ -99,7 +114,8 @@ def windows(breakdown: MemoryBreakdown, room: RankRoom) -> tuple[Window, Window]
 def choose_fraction(certain: Window, possible: Window, default: float) -> float:
     """The engine's default if it lies in the window that works, else the window's top.
 
-    Where no fraction is certain, the middle of the possible ones; where none is possible, the default.
+    Where no fraction is certain, the middle of the possible ones; where none is possible, the default, or what
+    is free at start where that is less: the shortage told is then the least there is.
     """
     if not certain.empty:
         return default if certain.low <= default <= certain.high else certain.high
@@ -107,7 +123,7 @@ def choose_fraction(certain: Window, possible: Window, default: float) -> float:
         if possible.low <= default <= possible.high:
             return default
         return floor_share((possible.low + possible.high) / 2)
-    return default
+    return min(default, certain.high) if certain.high > 0 else default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +157,7 @@ def judge_fraction(
     budget_room = budget_low - inside.high_bytes
     start_room = room.free_bytes - outside.high_bytes - budget_high
     constraint = "engine budget" if budget_room <= start_room else "free memory at start"
-    most = room.free_bytes - outside.low_bytes
+    most = room.best_free_bytes - outside.low_bytes
     if chosen_by_us:
         impossible = inside.low_bytes > min(most, room.engine_total.high_bytes)
     else:

@@ -115,7 +115,9 @@ def test_an_empty_window_keeps_both_ends() -> None:
         ((0.5, 0.9), (0.4, 0.91), 0.9),
         ((0.93, 0.96), (0.92, 0.97), 0.96),
         ((0.95, 0.9), (0.91, 0.94), 0.92),
-        ((0.99, 0.8), (0.98, 0.85), 0.92),
+        ((0.99, 0.8), (0.98, 0.85), 0.8),  # nothing works: the shortage is told for what is free at worst
+        ((1.4, 0.95), (1.3, 0.96), 0.92),
+        ((1.4, -0.1), (1.3, 0.0), 0.92),
     ],
 )
 def test_default_if_it_works_else_the_top(
@@ -148,6 +150,33 @@ def test_a_memory_limit_lowers_free_memory_only() -> None:
     limited = room_of(device, 3 * GIB)
     assert limited.free_bytes == 3 * GIB
     assert limited.engine_total == ByteRange.point(9 * GIB)
+
+
+def test_what_is_free_on_a_declared_device_is_known_as_well_as_its_total() -> None:
+    declared = Device(
+        index=0,
+        name="20 GiB",
+        source=DeviceSource.DECLARED,
+        total_bytes=20 * GIB,
+        engine_total_bytes=ByteRange(low_bytes=19 * GIB, high_bytes=20 * GIB),
+        free_bytes=19 * GIB,
+    )
+    between = breakdown((19 * GIB, 21 * GIB), (GIB // 2, GIB))
+    room = room_of(declared, None)
+    certain, possible = windows(between, room) or (None, None)
+    assert certain is not None and certain.empty
+    assert possible is not None and not possible.empty
+    assert judge_fraction(between, room, 0.97, chosen_by_us=True).answer is Answer.TIGHT
+    assert room_of(declared, 3 * GIB).best_free_bytes == 3 * GIB
+
+
+def test_what_no_total_makes_room_for_has_an_empty_window() -> None:
+    # 19 GiB of 18.9 free: a total of 20 would make 0.95 enough, and one of 19 would make 0.99 free. Not both.
+    live = RankRoom(engine_total=ByteRange(low_bytes=19 * GIB, high_bytes=20 * GIB), free_bytes=19 * GIB)
+    needs = breakdown((19 * GIB, 19 * GIB), (GIB // 10, GIB // 10))
+    pair = windows(needs, live)
+    assert pair is not None and pair[1].empty
+    assert judge_fraction(needs, live, 0.97, chosen_by_us=True).answer is Answer.DOES_NOT_FIT
 
 
 def test_one_rank_that_cannot_decides() -> None:
