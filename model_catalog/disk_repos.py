@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from model_catalog.snapshot_store import cache_folder, user_snapshots
+from model_catalog.catalogue import find_row
+from model_catalog.snapshot import ModelSnapshot
+from model_catalog.snapshot_store import SnapshotStore, cache_folder, user_snapshots
 
 _MODEL_FOLDER: Final = "models--"
 _REPO_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}")
@@ -40,6 +42,18 @@ def cached_repo_ids(
     found.update(_in_store(cache_folder() if store is None else store))
     found.update(snapshot.repo_id for snapshot in user_snapshots(user_models))
     return tuple(sorted(found))
+
+
+def known_on_disk(repo_id: str, *, endpoint: str, store: SnapshotStore | None = None) -> ModelSnapshot | None:
+    """What is known of a repo without asking the Hub: our store's snapshot of main, else the catalogue's row.
+
+    ``endpoint`` is the Hub that the store's answer must be from. Of a repo that only the Hub's cache holds,
+    nothing is known until it is read.
+    """
+    held = SnapshotStore() if store is None else store
+    commit = held.known_commit(repo_id, "main", endpoint)
+    stored = None if commit is None else held.get(repo_id, commit.commit)
+    return find_row(repo_id) if stored is None else stored
 
 
 def _in_hub_cache(folder: Path) -> Iterable[str]:

@@ -35,6 +35,7 @@ from model_catalog.hub_errors import (
     redact,
     translate,
 )
+from model_catalog.hub_listing import LISTING_LIMIT_BYTES, ListedModel, ModelQuery, read_listing
 from model_catalog.local_folder import FolderFiles, load_folder
 from model_catalog.repo_reader import Origin, Progress, read_snapshot
 from model_catalog.snapshot import ModelSnapshot, RepoFile, RepoRef, SnapshotSource, WeightsKnownFrom, is_commit
@@ -113,6 +114,43 @@ def load_snapshot(
         return _from_disk(
             ref, revision, site, store, cache, f"the Hub could not be asked ({error.message})", error
         )
+
+
+def list_models(
+    query: ModelQuery,
+    *,
+    asked_for: str,
+    endpoint: str | None = None,
+    limits: HubLimits = DEFAULT_LIMITS,
+) -> tuple[ListedModel, ...]:
+    """The Hub's answer to one question about its models, in one request and without a second page.
+
+    It asks the client's own listing address over the client's session, but reads it here: the client's
+    ``list_models`` has no time-out and repeats a failed request five times. ``asked_for`` is the repo in messages.
+
+    Raises:
+        SpecplanError: the Hub cannot be asked, or its answer is not a listing.
+    """
+    site = (endpoint or constants.ENDPOINT).rstrip("/")
+    ref = RepoRef(repo_id=asked_for)
+    if constants.HF_HUB_OFFLINE:
+        raise HubUnreachableError("HF_HUB_OFFLINE is set", subject=str(ref), hint="unset HF_HUB_OFFLINE")
+    return _HubClient(ref, DEFAULT_REVISION, site, limits).listing(query)
+
+
+def read_file(
+    snapshot: ModelSnapshot,
+    path: str,
+    *,
+    limit_bytes: int,
+    endpoint: str | None = None,
+    limits: HubLimits = DEFAULT_LIMITS,
+) -> bytes:
+    """One file of a snapshot's commit, in one request. Raises the SpecplanError that says why it cannot be had."""
+    ref, site = RepoRef(repo_id=snapshot.repo_id), (endpoint or constants.ENDPOINT).rstrip("/")
+    client = _HubClient(ref, snapshot.commit or DEFAULT_REVISION, site, limits)
+    client.files = snapshot.files
+    return client.read(path, limit_bytes=limit_bytes)
 
 
 def _from_store(
@@ -250,11 +288,24 @@ class _HubClient:
                 raise ValueError("too long")
             description = read_description(raw, revision=self._revision)
         except ValueError as cause:
-            message = f"the answer of {self.site} is not the Hub's description of a repo ({type(cause).__name__})"
-            hint = "HF_ENDPOINT, if set, must name a Hub; a login page or proxy may stand between"
-            raise HubServerError(message, subject=self.subject, hint=hint) from cause
+            raise self._not_the_hubs("description of a repo", cause) from cause
         self._commit, self.files = description.commit, description.files
         return description
+
+    def listing(self, query: ModelQuery) -> tuple[ListedModel, ...]:
+        """The first page of the Hub's list of models."""
+        raw = self._fetch(query.address(self.site), Wanted(file="list of models", length=LISTING_LIMIT_BYTES + 1))
+        try:
+            if len(raw) > LISTING_LIMIT_BYTES:
+                raise ValueError("too long")
+            return read_listing(raw, query.limit)
+        except ValueError as cause:
+            raise self._not_the_hubs("list of models", cause) from cause
+
+    def _not_the_hubs(self, answer: str, cause: ValueError) -> HubServerError:
+        message = f"the answer of {self.site} is not the Hub's {answer} ({type(cause).__name__})"
+        hint = "HF_ENDPOINT, if set, must name a Hub; a login page or proxy may stand between"
+        return HubServerError(message, subject=self.subject, hint=hint)
 
     def _check_name(self) -> None:
         try:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from model_catalog.catalogue import find_row
 from model_catalog.drafts import HEADS, Candidate, CandidateOrigin, Discarded, DraftMethod
 from model_catalog.errors import NotAModelError
 from model_catalog.families.heads import draft_head_method
@@ -54,16 +53,16 @@ def propose(
     named: Sequence[Candidate] = (),
     cached_repo_ids: Iterable[str] = (),
     hub_candidates: Sequence[Candidate] = (),
+    known: Known,
     pairs: Iterable[Pair] | None = None,
-    known: Known = find_row,
     limit: int = MAX_CANDIDATES,
 ) -> Proposal:
     """The drafts worth reading for a target.
 
     A repo found in several places keeps the first of: named, curated, built in, cache, Hub. All named ones are
     kept; of the others at most ``limit``, heads before stand-alone models, and within each the order of curation,
-    then the smallest on disk, then the Hub's order. ``known`` gives facts for repo ids (by default the embedded
-    catalogue). Candidates beyond the limit are returned as discarded with the code ``not_examined``.
+    then the smallest on disk, then the Hub's order. ``known`` gives facts for repo ids without asking anybody
+    (``disk_repos.known_on_disk``). Those beyond the limit are returned as discarded, code ``not_examined``.
     """
     pairs = None if pairs is None else tuple(pairs)
     judge = _Judge(target, pairs, known)
@@ -132,15 +131,15 @@ def _from_cache(repo_id: str, method: DraftMethod, source: str) -> Candidate:
 def _relation(target: Model, repo_id: str, facts: ModelSnapshot | None) -> str | None:
     """Why a stand-alone model may share the target's tokenizer, or None: by facts, else by its name."""
     own = target.snapshot
-    vocabulary = None if facts is None else _text_value(facts.config, "vocab_size")
+    vocabulary = None if facts is None else text_value(facts.config, "vocab_size")
     if facts is None or not isinstance(vocabulary, int):
         same = family_of(repo_id) == family_of(own.repo_id) and not states_other_use(repo_id)
         return "on disk; same family by its name" if same else None
     if _tokenizer_hash(own) is not None and _tokenizer_hash(own) == _tokenizer_hash(facts):
         return "on disk; its tokenizer file is the target's"
     difference = abs(vocabulary - target.architecture.vocabulary_size)
-    model_type = _text_value(facts.config, "model_type")
-    related = _stem(model_type) == _stem(target.architecture.model_type)
+    model_type = text_value(facts.config, "model_type")
+    related = type_stem(model_type) == type_stem(target.architecture.model_type)
     related = related or major_family(repo_id) == major_family(own.repo_id)
     if not related or difference > VOCABULARY_TOLERANCE:
         return None
@@ -233,14 +232,14 @@ def _tokenizer_hash(snapshot: ModelSnapshot) -> str | None:
     return None if snapshot.tokenizer is None else snapshot.tokenizer.file_hash
 
 
-def _text_value(config: Mapping[str, Any], key: str) -> object:
-    """A key of the text decoder's configuration."""
+def text_value(config: Mapping[str, Any], key: str) -> object:
+    """A value of the text decoder's configuration, which multimodal models keep in ``text_config``; or None."""
     section = config.get("text_config")
     nested = section.get(key) if isinstance(section, Mapping) else None
     return config.get(key) if nested is None else nested
 
 
-def _stem(model_type: object) -> str:
+def type_stem(model_type: object) -> str:
     """The model type without the suffixes that tell siblings apart (``qwen3_moe``, ``gemma3_text``)."""
     text = model_type.lower() if isinstance(model_type, str) else ""
     for suffix in ("_text", "_moe", "_vl"):

@@ -9,13 +9,13 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "hf_" + "q" * 34  # the shape of a real token
 
@@ -67,6 +67,27 @@ class HubRepo:
             siblings.append(row)
         base = {"id": self.repo_id, "sha": self.commit, "gated": self.gated, "siblings": siblings, "tags": []}
         return {**base, **self.info}
+
+
+def listing(repos: Iterable[HubRepo], query: str) -> list[dict[str, Any]]:
+    """As the Hub lists models: every tag of ``filter``, ``author``, a part of the id, the most downloaded first.
+
+    With ``expand`` a row holds the id and the fields named, as the Hub answers; else no configuration.
+    """
+    asked = parse_qs(query)
+    search, author = asked.get("search", [""])[0].lower(), asked.get("author", [""])[0]
+    rows = [
+        row
+        for row in (repo.described() for repo in repos)
+        if search in row["id"].lower()
+        and author in {"", row["id"].partition("/")[0]}
+        and set(asked.get("filter", ())) <= set(row["tags"])
+    ]
+    if asked.get("sort") == ["downloads"]:
+        rows.sort(key=lambda row: -int(row.get("downloads", 0)))
+    fields = {"id", *asked.get("expand", ("tags", "downloads", "gated", "library_name", "pipeline_tag"))}
+    shown = [{name: value for name, value in row.items() if name in fields} for row in rows]
+    return shown[: int(asked.get("limit", ["1000"])[0])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +209,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(unquote(urlsplit(self.path).path), authorization)
 
     def _answer(self, path: str, authorization: str | None) -> None:
+        if path == "/api/models":
+            body = json.dumps(listing(self.hub.repos.values(), urlsplit(self.path).query)).encode()
+            self._send(200, {"Content-Type": "application/json"}, Sparse(head=body, size=len(body)), 0, len(body))
+            return
         described = re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+)/revision/(.+)", path)
         resolved = re.fullmatch(r"/([^/]+/[^/]+|[^/]+)/resolve/([^/]+)/(.+)", path)
         match = described or resolved

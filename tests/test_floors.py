@@ -35,6 +35,8 @@ FLOORS = (
 CATALOGUE_IO = {
     "model_catalog.hub",
     "model_catalog.hub_answers",
+    "model_catalog.hub_search",
+    "model_catalog.disk_repos",
     "model_catalog.catalogue",
     "model_catalog.local_folder",
     "model_catalog.snapshot_store",
