@@ -4,6 +4,7 @@ import pytest
 
 from model_catalog.bounds import Basis, ByteRange
 from planner.memory.breakdown import Group, LineItem, Owner
+from planner.report.plain import paint, without_color
 from planner.report.words import (
     WIDTH,
     basis_of,
@@ -103,3 +104,15 @@ def test_no_line_is_wider_than_the_terminal(words: int) -> None:
     lines = wrapped(" ".join(["seventeen-letters"] * words), indent=16)
     assert max(map(len, lines)) <= WIDTH
     assert " ".join(line.strip() for line in lines).split() == ["seventeen-letters"] * words
+
+
+def test_colour_takes_no_room_on_any_line_and_stays_where_it_was() -> None:
+    text = f"{paint('DOES NOT FIT', 'bad')}: " + " ".join(["at worst 12.50 GiB is missing"] * 8)
+    lines = wrapped(text, indent=2)
+    assert [without_color(line) for line in lines] == wrapped(without_color(text), indent=2)
+    assert max(len(without_color(line)) for line in lines) <= WIDTH
+    assert lines[0].startswith(f"{paint('DOES NOT FIT', 'bad')}: at worst")
+
+
+def test_stray_escape_characters_do_not_confuse_the_colours() -> None:
+    assert wrapped(f"{paint('ok', 'good')} \x1b[2J \x1b") == [f"{paint('ok', 'good')} \x1b[2J \x1b"]
