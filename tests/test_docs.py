@@ -1,4 +1,7 @@
-"""README and docs say what is so: their commands run, their transcripts are real, what they name is there."""
+"""README and docs say what is so: their commands run, their transcripts are real, what they name is there.
+
+``pytest --update-golden`` rewrites the transcripts too; then read the difference.
+"""
 
 import re
 import shlex
@@ -51,7 +54,7 @@ def transcripts() -> Iterator[object]:
             for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 command, _, printed = part.partition("\n")
                 if command.startswith("specplan "):
-                    yield pytest.param(command, printed, id=f"{where(page)}: {command}")
+                    yield pytest.param(page, command, printed, id=f"{where(page)}: {command}")
 
 
 def usages() -> Iterator[object]:
@@ -84,12 +87,17 @@ def test_there_is_something_to_check() -> None:
     assert len(list(usages())) >= len(COMMANDS)
 
 
-@pytest.mark.parametrize(("command", "printed"), list(transcripts()))
+@pytest.mark.parametrize(("page", "command", "printed"), list(transcripts()))
 def test_a_transcript_is_what_the_command_prints(
-    command: str, printed: str, capsys: pytest.CaptureFixture[str]
+    page: Path, command: str, printed: str, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     exit_code = main(shlex.split(command)[1:])
-    assert capsys.readouterr().out == printed
+    shown = capsys.readouterr().out
+    if request.config.getoption("--update-golden"):
+        text = page.read_text(encoding="utf-8")
+        old, printed = f"$ {command}\n{printed}", shown
+        page.write_text(text.replace(old, f"$ {command}\n{shown}"), encoding="utf-8")
+    assert shown == printed
     told = [answer for words, answer in VERDICTS.items() if re.search(rf"^{words}:", printed, re.MULTILINE)]
     assert [EXIT_OF_ANSWER[answer] for answer in told] == [exit_code]
 
