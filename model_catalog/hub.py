@@ -139,12 +139,7 @@ def list_models(
 
 
 def read_file(
-    snapshot: ModelSnapshot,
-    path: str,
-    *,
-    limit_bytes: int,
-    endpoint: str | None = None,
-    limits: HubLimits = DEFAULT_LIMITS,
+    snapshot: ModelSnapshot, path: str, *, limit_bytes: int, limits: HubLimits, endpoint: str | None = None
 ) -> bytes:
     """One file of a snapshot's commit, in one request. Raises the SpecplanError that says why it cannot be had."""
     ref, site = RepoRef(repo_id=snapshot.repo_id), (endpoint or constants.ENDPOINT).rstrip("/")

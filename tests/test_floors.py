@@ -40,6 +40,7 @@ CATALOGUE_IO = {
     "model_catalog.catalogue",
     "model_catalog.local_folder",
     "model_catalog.snapshot_store",
+    "model_catalog.tokenizer_source",
 }
 
 
