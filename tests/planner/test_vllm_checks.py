@@ -1,0 +1,109 @@
+"""Pairs that vLLM refuses before it allocates anything, and those that it takes."""
+
+from dataclasses import replace
+from typing import Any
+
+import made_models
+import pytest
+from pair_plans import DFLASH, EAGLE3, WORK, head_of, known, plan, several_mtp_layers, small, starts
+
+from model_catalog.drafts import METHOD_OF_HEAD, DraftMethod
+from model_catalog.errors import UsageError
+from model_catalog.families.heads import draft_head_method
+from planner.errors import ParallelismError
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
+def test_a_k_that_mtp_layers_can_draft(k: int) -> None:
+    assert starts(plan(several_mtp_layers(), None, DraftMethod.MTP, k=k))
+
+
+@pytest.mark.parametrize(("k", "use"), [(4, 3), (5, 3), (8, 6)])
+def test_a_k_that_is_no_multiple_of_the_mtp_layers(k: int, use: int) -> None:
+    """config/speculative.py: num_speculative_tokens must be divisible by n_predict once it is larger."""
+    with pytest.raises(UsageError, match="no multiple of its 3 MTP layers") as caught:
+        plan(several_mtp_layers(), None, DraftMethod.MTP, k=k)
+    assert caught.value.hint == f"use --num-speculative-tokens {use}"
+
+
+@pytest.mark.parametrize(
+    ("method", "tokens", "refused"),
+    [
+        (DraftMethod.DFLASH, 8, True),
+        (DraftMethod.DFLASH, 9, False),
+        (DraftMethod.EAGLE3, 7, True),
+        (DraftMethod.EAGLE3, 8, False),
+        (DraftMethod.NGRAM, 1, False),
+    ],
+)
+def test_a_token_budget_below_the_slots(method: DraftMethod, tokens: int, refused: bool) -> None:
+    """config/vllm.py, _set_max_num_scheduled_tokens: k 7 reserves 7 slots, with DFlash 8."""
+    head = None if method is DraftMethod.NGRAM else head_of(DFLASH if method is DraftMethod.DFLASH else EAGLE3)
+    if not refused:
+        assert starts(plan(small(), head, method, k=7, work=replace(WORK, max_num_batched_tokens=tokens)))
+        return
+    with pytest.raises(UsageError, match="max_num_batched_tokens") as caught:
+        plan(small(), head, method, k=7, work=replace(WORK, max_num_batched_tokens=tokens))
+    assert f"--max-num-batched-tokens {tokens + 1}" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        (EAGLE3, False),
+        (EAGLE3 | {"hidden_size": 256}, True),
+        (EAGLE3 | {"hidden_size": 256, "target_hidden_size": 512}, False),
+        (EAGLE3 | {"target_hidden_size": 768}, True),
+    ],
+)
+def test_a_head_for_another_width(config: dict[str, Any], refused: bool) -> None:
+    """llama_eagle3.py: the projection takes the target's hidden states, target_hidden_size wide."""
+    if not refused:
+        assert starts(plan(small(), head_of(config), DraftMethod.EAGLE3))
+        return
+    with pytest.raises(UsageError, match="made/model has 512") as caught:
+        plan(small(), head_of(config), DraftMethod.EAGLE3)
+    assert "for this target" in caught.value.hint
+
+
+def test_the_draft_is_split_over_the_targets_ranks() -> None:
+    """vllm-project/vllm#9394 took a draft tp of 1; 0.33.0 splits all the same, and 4 does not divide 14 heads."""
+    with pytest.raises(ParallelismError, match="14 attention heads"):
+        plan(
+            known("Qwen/Qwen3-8B"),
+            known("Qwen/Qwen2.5-0.5B-Instruct"),
+            DraftMethod.DRAFT_MODEL,
+            work=replace(WORK, tp=4),
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "rope", "capped"),
+    [
+        (DraftMethod.DRAFT_MODEL, None, True),
+        (DraftMethod.EAGLE3, None, False),
+        (DraftMethod.EAGLE3, {"rope_type": "llama3", "factor": 8.0}, False),
+        (DraftMethod.EAGLE3, {"rope_type": "yarn", "factor": 4.0}, True),
+        (DraftMethod.EAGLE3, {"type": "dynamic", "factor": 4.0}, True),
+    ],
+)
+def test_a_shorter_draft(method: DraftMethod, rope: dict[str, Any] | None, capped: bool) -> None:
+    """config/vllm.py, _limit_max_model_len_to_draft; config/speculative.py, _CACHE_ONLY_ROPE_TYPES."""
+    config = made_models.llama() if method is DraftMethod.DRAFT_MODEL else EAGLE3
+    draft = head_of(config | {"max_position_embeddings": 2048, "rope_scaling": rope})
+    limit = draft.architecture.max_context_tokens
+    assert limit is not None
+    assert starts(plan(small(), draft, method, work=replace(WORK, context_tokens=limit)))
+    if not capped:
+        assert starts(plan(small(), draft, method, work=replace(WORK, context_tokens=limit + 1)))
+        return
+    with pytest.raises(UsageError, match=f"exceeds its limit of {limit:,}"):
+        plan(small(), draft, method, work=replace(WORK, context_tokens=limit + 1))
+
+
+def test_every_head_of_the_catalogue_has_a_method() -> None:
+    for repo_id in ("z-lab/Qwen3-8B-DFlash-b16", "AngelSlim/Qwen3-8B_eagle3", "yuhuili/EAGLE-llama2-chat-7B"):
+        assert METHOD_OF_HEAD[draft_head_method(known(repo_id).snapshot.config) or ""] in set(
+            METHOD_OF_HEAD.values()
+        )
+    assert "medusa" not in METHOD_OF_HEAD
