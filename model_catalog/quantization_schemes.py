@@ -96,7 +96,7 @@ class BitsAndBytes4:
     label: str = "bitsandbytes 4 bit"
     bits: int = 4
 
-    def parts(self, outputs: int, inputs: int, count: int, model_dtype: str) -> tuple[StoredPart, ...]:  # noqa: ARG002
+    def parts(self, outputs: int, inputs: int, count: int, model_dtype: str) -> tuple[StoredPart, ...]:  # noqa: ARG002 - every scheme's signature
         """What ``count`` matrices of (outputs, inputs) take up."""
         elements = outputs * inputs
         blocks = ceil_div(elements, 64)

@@ -31,6 +31,20 @@ def qwen3(hidden: int, inner: int, layers: int, heads: int, **more: object) -> d
 
 
 QWEN3_32B: Final = qwen3(5120, 25600, 64, 64)
+WHISPER_TINY: Final[dict[str, Any]] = {
+    "model_type": "whisper",
+    "d_model": 384,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "encoder_attention_heads": 6,
+    "decoder_attention_heads": 6,
+    "encoder_ffn_dim": 1536,
+    "decoder_ffn_dim": 1536,
+    "vocab_size": 51865,
+    "num_mel_bins": 80,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+}
 AWQ: Final = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
 NVFP4: Final = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
 FP8: Final = {

@@ -4,10 +4,12 @@ Shapes follow ``models/t5`` and ``models/whisper`` of Hugging Face ``transformer
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from model_catalog.architecture import (
     ArchitectureSpec,
+    CacheRule,
     Component,
     CrossAttention,
     FullAttention,
@@ -55,6 +57,42 @@ def _t5_mlp(prefix: str, hidden: int, inner: int, *, gated: bool) -> Tensors:
     return (*tensors, *linear(f"{prefix}.wo", hidden, inner, Role.MLP))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _T5:
+    """Extents that both stacks share, and the tensors of their layers; only the first layer holds the table."""
+
+    hidden: int
+    heads: int
+    head_dim: int
+    inner: int
+    buckets: int
+    gated: bool
+
+    def decoder_tensors(self, number: int) -> Tensors:
+        return (
+            *self._self_attention(number),
+            *norm("layer.1.layer_norm", self.hidden),
+            *_t5_attention("layer.1.EncDecAttention", self.hidden, self.heads, self.head_dim, 0),
+            *self._feed_forward("layer.2"),
+        )
+
+    def encoder_tensors(self, number: int) -> Tensors:
+        return (*self._self_attention(number), *self._feed_forward("layer.1"))
+
+    def _self_attention(self, number: int) -> Tensors:
+        buckets = 0 if number else self.buckets
+        return (
+            *norm("layer.0.layer_norm", self.hidden),
+            *_t5_attention("layer.0.SelfAttention", self.hidden, self.heads, self.head_dim, buckets),
+        )
+
+    def _feed_forward(self, prefix: str) -> Tensors:
+        return (
+            *norm(f"{prefix}.layer_norm", self.hidden),
+            *_t5_mlp(f"{prefix}.DenseReluDense", self.hidden, self.inner, gated=self.gated),
+        )
+
+
 def t5(reading: Reading) -> ArchitectureSpec:
     """T5, Flan-T5 and mT5: no biases; a relative position table in the first layer of each stack.
 
@@ -62,58 +100,47 @@ def t5(reading: Reading) -> ArchitectureSpec:
     otherwise.
     """
     text = reading.text
-    hidden = text.integer("d_model")
-    heads = text.integer("num_heads", maximum=MAX_HEADS)
-    head_dim = text.integer("d_kv", default=64)
-    inner = text.integer("d_ff")
+    size = _T5(
+        hidden=text.integer("d_model"),
+        heads=text.integer("num_heads", maximum=MAX_HEADS),
+        head_dim=text.integer("d_kv", default=64),
+        inner=text.integer("d_ff"),
+        buckets=text.integer("relative_attention_num_buckets", default=32),
+        gated=text.text("feed_forward_proj", default="relu").startswith("gated"),
+    )
+    hidden, heads = size.hidden, size.heads
     vocabulary = text.integer("vocab_size")
-    buckets = text.integer("relative_attention_num_buckets", default=32)
     encoders = text.integer("num_layers", maximum=MAX_LAYERS)
     decoders = text.integer("num_decoder_layers", default=encoders, maximum=MAX_LAYERS)
-    gated = text.text("feed_forward_proj", default="relu").startswith("gated")
-    own = FullAttention(kv_heads=heads, key_dim=head_dim, value_dim=head_dim)
-    cross = CrossAttention(kv_heads=heads, key_dim=head_dim, value_dim=head_dim, encoder_tokens=None)
-
-    def decoder_tensors(number: int) -> Tensors:
-        return (
-            *norm("layer.0.layer_norm", hidden),
-            *_t5_attention("layer.0.SelfAttention", hidden, heads, head_dim, 0 if number else buckets),
-            *norm("layer.1.layer_norm", hidden),
-            *_t5_attention("layer.1.EncDecAttention", hidden, heads, head_dim, 0),
-            *norm("layer.2.layer_norm", hidden),
-            *_t5_mlp("layer.2.DenseReluDense", hidden, inner, gated=gated),
-        )
-
-    def encoder_tensors(number: int) -> Tensors:
-        return (
-            *norm("layer.0.layer_norm", hidden),
-            *_t5_attention("layer.0.SelfAttention", hidden, heads, head_dim, 0 if number else buckets),
-            *norm("layer.1.layer_norm", hidden),
-            *_t5_mlp("layer.1.DenseReluDense", hidden, inner, gated=gated),
-        )
-
+    caches = _own_and_cross(heads, size.head_dim, encoder_tokens=None)
     tied = reading.tied(default=True)
     table = TensorTemplate(name="shared.weight", shape=(vocabulary, hidden), role=Role.EMBEDDING)
     head = () if tied else linear("lm_head", vocabulary, hidden, Role.HEAD)
+    decoder_layers = (
+        text_layer(size.decoder_tensors(number), *caches, attention_heads=heads) for number in range(decoders)
+    )
+    encoder_layers = (_encoder_layer(size.encoder_tensors(number), heads) for number in range(encoders))
     return assemble(
         reading,
         hidden_size=hidden,
         vocabulary_size=vocabulary,
-        intermediate_size=inner,
+        intermediate_size=size.inner,
         attention_heads=heads,
         kv_heads=heads,
         tied_head=tied,
-        layers=(
-            *(
-                text_layer(decoder_tensors(number), own, cross, attention_heads=heads)
-                for number in range(decoders)
-            ),
-            *(_encoder_layer(encoder_tensors(number), heads) for number in range(encoders)),
-        ),
+        layers=(*decoder_layers, *encoder_layers),
         root_tensors=(
             *_root(Component.TEXT, (table, *norm("decoder.final_layer_norm", hidden), *head)),
             *_root(Component.ENCODER, norm("encoder.final_layer_norm", hidden)),
         ),
+    )
+
+
+def _own_and_cross(heads: int, head_dim: int, *, encoder_tokens: int | None) -> tuple[CacheRule, CacheRule]:
+    """What a decoder layer keeps: its own tokens, and the encoder's."""
+    return (
+        FullAttention(kv_heads=heads, key_dim=head_dim, value_dim=head_dim),
+        CrossAttention(kv_heads=heads, key_dim=head_dim, value_dim=head_dim, encoder_tokens=encoder_tokens),
     )
 
 
@@ -156,19 +183,7 @@ def whisper(reading: Reading) -> ArchitectureSpec:
     decoders = text.integer("decoder_layers", maximum=MAX_LAYERS)
     encoders = text.integer("encoder_layers", maximum=MAX_LAYERS)
     text.mark("num_hidden_layers")
-    head_dim = hidden // heads
-    own = FullAttention(kv_heads=heads, key_dim=head_dim, value_dim=head_dim)
-    cross = CrossAttention(kv_heads=heads, key_dim=head_dim, value_dim=head_dim, encoder_tokens=frames)
-    decoder_layer = text_layer(
-        (
-            *_whisper_attention("self_attn", hidden),
-            *_whisper_attention("encoder_attn", hidden),
-            *_whisper_mlp(hidden, inner),
-        ),
-        own,
-        cross,
-        attention_heads=heads,
-    )
+    decoder_layer = _whisper_decoder_layer(hidden, heads, inner, frames)
     encoder_layer = _encoder_layer(
         (*_whisper_attention("self_attn", hidden), *_whisper_mlp(hidden, encoder_inner)), encoder_heads
     )
@@ -188,6 +203,16 @@ def whisper(reading: Reading) -> ArchitectureSpec:
         ),
         max_context_keys=("max_target_positions",),
     )
+
+
+def _whisper_decoder_layer(hidden: int, heads: int, inner: int, frames: int) -> LayerSpec:
+    tensors = (
+        *_whisper_attention("self_attn", hidden),
+        *_whisper_attention("encoder_attn", hidden),
+        *_whisper_mlp(hidden, inner),
+    )
+    caches = _own_and_cross(heads, hidden // heads, encoder_tokens=frames)
+    return text_layer(tensors, *caches, attention_heads=heads)
 
 
 def _whisper_decoder_root(hidden: int, vocabulary: int, positions: int, *, tied: bool) -> Tensors:

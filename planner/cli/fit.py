@@ -94,7 +94,7 @@ def _print(findings: Findings, facts: TargetFacts, options: PlanOptions, output:
         return
     output.answer(fit_text(findings, facts, verbose=options.verbose))
     if options.explain:
-        from planner.report.explain import explain_text  # noqa: PLC0415
+        from planner.report.explain import explain_text  # noqa: PLC0415 - only where asked for
 
         output.answer("\n" + explain_text(findings.told.plan, facts.assumptions))
 
@@ -108,7 +108,7 @@ def _write(
     exit_code: int,
 ) -> None:
     from planner.report.build import build_report  # noqa: PLC0415 - pydantic is slow to import
-    from planner.report.document import Request, report_mapping  # noqa: PLC0415
+    from planner.report.document import Request, report_mapping  # noqa: PLC0415 - as above
 
     work = findings.alone.plan.serving.workload
     shown = findings.shown

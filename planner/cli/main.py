@@ -35,11 +35,11 @@ Start with:  specplan fit Qwen/Qwen3-8B --gpu l4
 class LazyGroup(click.Group):
     """A group that knows its commands' names and imports one only when it runs."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Names in the order of use, not of the alphabet."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         """Import the command's module and take the function of the same name."""
         if cmd_name not in COMMANDS:
             return None
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         command = module.command
         return command if isinstance(command, click.Command) else None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published_configs import WHISPER_TINY
 
 from model_catalog.architecture import ArchitectureSpec, FullAttention, SlidingWindow
 from model_catalog.config_reader import read_architecture
@@ -103,20 +104,7 @@ OTHERS: list[dict[str, Any]] = [
         "learned_pos_emb": True,
         "attn_config": {"alibi": True, "attn_type": "multihead_attention", "kv_n_heads": None},
     },
-    {
-        "model_type": "whisper",
-        "d_model": 384,
-        "encoder_layers": 4,
-        "decoder_layers": 4,
-        "encoder_attention_heads": 6,
-        "decoder_attention_heads": 6,
-        "encoder_ffn_dim": 1536,
-        "decoder_ffn_dim": 1536,
-        "vocab_size": 51865,
-        "num_mel_bins": 80,
-        "max_source_positions": 1500,
-        "max_target_positions": 448,
-    },
+    WHISPER_TINY,
     {
         "model_type": "t5",
         "d_model": 768,

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from published_configs import WHISPER_TINY
 
 from model_catalog.architecture import (
     ArchitectureSpec,
@@ -212,18 +213,7 @@ def test_multi_query_of_starcoder_1() -> None:
 
 
 def test_whisper_keeps_the_encoders_frames_in_every_decoder_layer() -> None:
-    spec = read(
-        {
-            "model_type": "whisper",
-            "d_model": 384,
-            "encoder_layers": 4,
-            "decoder_layers": 4,
-            "encoder_attention_heads": 6,
-            "decoder_attention_heads": 6,
-            "vocab_size": 51865,
-            "max_target_positions": 448,
-        }
-    )
+    spec = read({key: value for key, value in WHISPER_TINY.items() if key != "max_source_positions"})
     assert len(spec.decoder_layers) == 4
     assert spec.decoder_layers[0].caches == (
         FullAttention(kv_heads=6, key_dim=64, value_dim=64),

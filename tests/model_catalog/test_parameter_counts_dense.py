@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from published_configs import WHISPER_TINY
 
 from model_catalog.architecture import ArchitectureSpec
 from model_catalog.config_reader import read_architecture
@@ -55,18 +56,7 @@ PRINTED = [
     (
         "openai/whisper-tiny",
         37_760_640,
-        {
-            "model_type": "whisper",
-            "d_model": 384,
-            "encoder_layers": 4,
-            "decoder_layers": 4,
-            "encoder_attention_heads": 6,
-            "decoder_attention_heads": 6,
-            "encoder_ffn_dim": 1536,
-            "decoder_ffn_dim": 1536,
-            "vocab_size": 51865,
-            "num_mel_bins": 80,
-        },
+        WHISPER_TINY,
     ),
     (
         "openai/whisper-large-v3",
