@@ -79,6 +79,7 @@ class DeclaredGpu:
             unified=self.unified,
             compute_capability=self.compute_capability,
             bandwidth_bytes_per_second=self.bandwidth_bytes_per_second,
+            half_precision_flops=self.bf16_flops or self.fp16_flops,
             notes=tuple(notes),
         )
 

@@ -28,6 +28,7 @@ class Device:
     ``total_bytes`` is NVML's total, ``reserved_bytes`` what the driver keeps (memory info v2),
     ``engine_total_bytes`` what CUDA calls total: the base of an engine's budget, always below NVML's. A
     reading that failed is None and explained in ``notes``; it is never zero and never the parent device's.
+    ``half_precision_flops``: dense 16-bit operations a second, from the data sheet.
     """
 
     index: int
@@ -43,5 +44,6 @@ class Device:
     mig: bool = False
     compute_capability: tuple[int, int] | None = None
     bandwidth_bytes_per_second: int | None = None
+    half_precision_flops: float | None = None
     processes: tuple[DeviceProcess, ...] = ()
     notes: tuple[str, ...] = ()

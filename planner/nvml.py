@@ -99,6 +99,7 @@ def _read_one(
         mig=mig,
         compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
         bandwidth_bytes_per_second=None if row is None else row.bandwidth_bytes_per_second,
+        half_precision_flops=None if row is None else row.bf16_flops or row.fp16_flops,
         processes=processes,
         notes=tuple(reader.notes),
     )

@@ -5,6 +5,7 @@ Owns ``data/acceptance.toml`` and the order of the sources. The rate is always a
 
 import math
 import re
+import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,11 @@ def _from_pair(row: PublishedPair, demand: Demand) -> Acceptance | None:
     if not used:
         return None
     rates = [rate_from_length(item.length, item.num_speculative_tokens, decay) for item in used]
-    note = "" if same else "; published for other tasks"
+    note = "" if same or demand.task is Task.MIXED else "; published for other tasks"
+    if demand.task is Task.MIXED:
+        # A blend of tasks lies nearer to their mean than the single tasks do.
+        mean, spread = statistics.fmean(rates), statistics.pstdev(rates)
+        rates, margin = [mean], max(margin, spread)
     return Acceptance(
         rate=_widened(rates, margin),
         source=row.source + note,

@@ -144,7 +144,8 @@ def predict(
     best = max(offered, key=lambda k: (table[k].middle, -k), default=k_range[0])
     times = times_at(best) if offered else times_at(1)
     passes = draft_passes(draft.method, best)
-    cycle = None if times is None else cycle_ratio_of(times, passes)
+    told = bool(offered) and best > 0
+    cycle = cycle_ratio_of(times, passes) if times is not None and told else None
     speedup = table.get(best) if offered else None
     whole = None
     if speedup is not None and times is not None:
@@ -189,9 +190,10 @@ def _notes(
     target: Model, draft: Draft, demand: Demand, workload: Workload, k_range: tuple[int, int], offered: list[int]
 ) -> Iterable[str]:
     if not offered:
+        most = demand.batch * (k_range[0] + 1)
         yield (
-            f"batch {demand.batch} with k = {k_range[0]} verifies {demand.batch * (k_range[0] + 1)} tokens a step; "
-            f"published measurements reach {covered_tokens()}, and nothing is extrapolated beyond: measure it"
+            f"batch {demand.batch} with k = {k_range[0]} verifies {most} tokens at once; "
+            f"published measurements reach {covered_tokens()}: measure it, nothing is extrapolated beyond"
         )
     elif max(offered) < k_range[1]:
         yield f"k above {max(offered)} at batch {demand.batch} is beyond what published measurements cover"

@@ -1,7 +1,8 @@
 """Step times from a roofline with per-layer and fixed terms: draft, target and verification on one device.
 
-t = max(bytes / (efficiency x bandwidth), layers x t_layer) + tokens x t_token + all-reduces + t_fix: decode time
-follows bytes on a large model and depth on a small one. Constants and their sources are in
+t = max(bytes / (efficiency x bandwidth), layers x t_launch) + layers x t_gap + tokens x t_token + all-reduces
++ t_fix: decode time follows bytes on a large model and depth on a small one. Launches by the host hide behind
+reading, gaps between kernels do not; CUDA graphs remove the former. Constants and their sources are in
 ``data/step_times.toml``. Every constant is a range; a ratio of two steps is taken under one assumption at a time,
 because both share the device.
 """
@@ -35,13 +36,15 @@ class _Assumption:
 
     bytes_per_second: float
     operations_per_second: float
-    layer_seconds: float
+    launch_seconds: float
+    gap_seconds: float
     target_fixed_seconds: float
     draft_fixed_seconds: float
     overhead_seconds: float
     all_reduce_seconds: float
     touched_share: float
     verify_share: float
+    unpacking_share: float
 
 
 def draft_passes(method: DraftMethod, num_speculative_tokens: int) -> int:
@@ -76,7 +79,7 @@ def model_step_times(
     )
     rows = [
         _cycle(whole, small, draft.method, assumption, workload, num_speculative_tokens)
-        for assumption in _assumptions(device, workload)
+        for assumption in _assumptions(target, device, workload)
     ]
     return StepTimes(
         target_seconds=_span(row.target for row in rows),
@@ -128,10 +131,12 @@ def _cycle(
     if passes:
         fixed = given.draft_fixed_seconds
         draft_time = _seconds(small, given, batch, drafted, small.expert_share(drafted), tp) + fixed
+    target = _seconds(whole, given, batch, batch, touched, tp) + given.target_fixed_seconds
+    verify = _seconds(whole, given, batch, batch * (k + 1), widened, tp) + given.target_fixed_seconds
     return _Cycle(
-        target=_seconds(whole, given, batch, batch, touched, tp) + given.target_fixed_seconds,
+        target=target,
         draft=draft_time,
-        verify=_seconds(whole, given, batch, batch * (k + 1), widened, tp) + given.target_fixed_seconds,
+        verify=verify + given.unpacking_share * k * target,
         overhead=given.overhead_seconds if k else 0.0,
         passes=passes,
     )
@@ -142,18 +147,20 @@ def _seconds(
 ) -> float:
     size = traffic.dense_bytes + expert_share * traffic.expert_bytes + sequences * traffic.cache_bytes
     reading = size / tp / given.bytes_per_second
-    launching = traffic.layers * given.layer_seconds
+    launching = traffic.layers * given.launch_seconds
+    waiting = traffic.layers * given.gap_seconds
     computing = tokens * 2.0 * traffic.parameters_per_token / tp / given.operations_per_second
     talking = traffic.layers * _ALL_REDUCES_PER_LAYER * given.all_reduce_seconds if tp > 1 else 0.0
-    return max(reading, launching) + computing + talking
+    return max(reading, launching) + waiting + computing + talking
 
 
-def _assumptions(device: Device | None, workload: Workload) -> Iterator[_Assumption]:
+def _assumptions(target: Model, device: Device | None, workload: Workload) -> Iterator[_Assumption]:
     """Every corner of the constants' ranges."""
     table = _constants()
     engine = table["eager" if workload.enforce_eager else "graphs"]
     bandwidths, intensities = _device_bounds(device)
     links = table["tensor_parallel"]["all_reduce_seconds"] if workload.tp > 1 else [0.0]
+    unpacking = table["low_bit"]["verify_token_share"][::-1] if _is_low_bit(target) else [0.0, 0.0]
     corners = itertools.product(
         (0, 1),
         (0, 1),
@@ -168,14 +175,22 @@ def _assumptions(device: Device | None, workload: Workload) -> Iterator[_Assumpt
             operations_per_second=bandwidths[reading]
             * intensities[computing]
             * table["compute"]["decode_efficiency"][computing],
-            layer_seconds=engine["layer_seconds"][launching],
+            launch_seconds=engine["launch_seconds"][launching],
+            gap_seconds=engine["gap_seconds"][launching],
             target_fixed_seconds=engine["target_fixed_seconds"][fixed],
             draft_fixed_seconds=engine["draft_fixed_seconds"][fixed],
             overhead_seconds=engine["overhead_seconds"][fixed],
+            unpacking_share=unpacking[computing],
             all_reduce_seconds=link,
             touched_share=touched,
             verify_share=verify,
         )
+
+
+def _is_low_bit(model: Model) -> bool:
+    parameters = model.architecture.parameters()
+    limit = _constants()["low_bit"]["below_bytes_per_parameter"] * parameters
+    return bool(model.weights.resident_bytes().high_bytes < limit)
 
 
 def _device_bounds(device: Device | None) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -185,9 +200,9 @@ def _device_bounds(device: Device | None) -> tuple[tuple[float, float], tuple[fl
     intensity = table["compute"]["unknown_operations_per_byte"]
     if device is not None and device.bandwidth_bytes_per_second:
         low = high = device.bandwidth_bytes_per_second
-    if device is not None and device.compute_capability is not None:
-        major, minor = device.compute_capability
-        intensity = table["compute"]["operations_per_byte"].get(f"{major}.{minor}", intensity)
+        if device.half_precision_flops:
+            known = device.half_precision_flops / device.bandwidth_bytes_per_second
+            intensity = [known, known]
     return (low, high), (intensity[0], intensity[1])
 
 

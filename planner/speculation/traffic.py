@@ -6,6 +6,8 @@ touched. Knows no times.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, Component, LayerSpec, Role
 from model_catalog.drafts import HEADS, DraftMethod
@@ -38,6 +40,11 @@ class StepTraffic:
         return 1.0 - (1.0 - self.experts_per_token / self.experts) ** tokens
 
 
+#: A choice among candidates asks for the same models again at every k and batch.
+_REMEMBERED: Final = 128
+
+
+@lru_cache(maxsize=_REMEMBERED)
 def model_traffic(
     model: Model, *, context_tokens: int, kv_cache_dtype: str = "auto", head_bytes: float = 0.0
 ) -> StepTraffic:
@@ -64,6 +71,7 @@ def model_traffic(
     )
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def draft_traffic(
     target: Model, draft: Draft, *, context_tokens: int, kv_cache_dtype: str = "auto"
 ) -> StepTraffic:
