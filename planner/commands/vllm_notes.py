@@ -18,10 +18,9 @@ from planner.commands.vllm_versions import (
 from planner.engines.base import Draft
 from planner.engines.vllm_shape import release_of
 from planner.plan import Plan
+from planner.speculation.rules_vllm import METHOD_BY_PATH
 
 _BATCH_RANGES: Final = "num_speculative_tokens_per_batch_size"
-#: Parts of a path (lower case) that turn any other method into these (SpeculativeConfig.__post_init__).
-_FLIPPING: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 
 
 def command_notes(
@@ -52,7 +51,7 @@ def flipped_method(plan: Plan, draft: Draft) -> Iterator[str]:
     if draft.method in HEADS or draft.method is DraftMethod.NGRAM:
         return
     path = model_name(draft.model or plan.serving.target)
-    method = next((method for part, method in _FLIPPING if part in path.lower()), None)
+    method = next((method for part, method in METHOD_BY_PATH if part in path.lower()), None)
     if method is not None:
         yield (
             f"vLLM takes {path} for a {method} head, because of its name: rename the folder, or serve it from "
@@ -61,13 +60,9 @@ def flipped_method(plan: Plan, draft: Draft) -> Iterator[str]:
 
 
 def multi_token_layers(plan: Plan, draft: Draft) -> Iterator[str]:
-    """MTP layers run in turn: k above their number must be a multiple, and repeats a layer."""
+    """More tokens than MTP layers: the layers run in turn, on their own guesses (the plan refuses uneven k)."""
     layers, k = len(plan.serving.target.architecture.mtp_layers), draft.num_speculative_tokens
-    if draft.method is not DraftMethod.MTP or draft.model is not None or k <= layers or not layers:
-        return
-    if k % layers:
-        yield f"vLLM refuses k = {k} with {layers} MTP layers: use a multiple of {layers}"
-    else:
+    if draft.method is DraftMethod.MTP and draft.model is None and k > layers:
         yield f"k = {k} runs the target's {layers} MTP layer(s) repeatedly: later tokens are accepted less often"
 
 
