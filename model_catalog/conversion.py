@@ -56,6 +56,7 @@ class Quantization:
     """How a checkpoint, or an engine while loading, quantises a model. The first rule that fits a matrix holds.
 
     The output projection and MoE routers are converted only where a rule names them; embeddings never.
+    ``cache_dtype`` is the type that the checkpoint has scales for in its KV cache (``fp8``, ``nvfp4``), if any.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Quantization:
     ignored: ModulePatterns = _NO_PATTERNS
     components: frozenset[Component] = ALL_COMPONENTS
     converts_head: bool = False
+    cache_dtype: str | None = None
 
     @property
     def label(self) -> str:

@@ -4,7 +4,7 @@ from model_catalog.config_view import ConfigView
 from model_catalog.conversion import ConversionRule, Quantization
 from model_catalog.errors import ConfigError
 from model_catalog.module_patterns import ModulePatterns
-from model_catalog.quantization_keys import ignored_modules, unsupported, weight_bits
+from model_catalog.quantization_keys import cache_dtype, group_size, ignored_modules, unsupported, weight_bits
 from model_catalog.quantization_schemes import (
     WHOLE,
     Scheme,
@@ -36,7 +36,12 @@ def read_compressed_tensors(view: ConfigView) -> Quantization:
         )
     if not rules:
         raise unsupported(view, "config_groups", "compressed-tensors without quantised weights")
-    return Quantization(method="compressed-tensors", rules=tuple(rules), ignored=ignored_modules(view))
+    return Quantization(
+        method="compressed-tensors",
+        rules=tuple(rules),
+        ignored=ignored_modules(view),
+        cache_dtype=cache_dtype(view, "kv_cache_scheme"),
+    )
 
 
 def _compressed_scheme(weights: ConfigView, file_format: str, *, static: bool) -> Scheme:
@@ -57,6 +62,10 @@ def _compressed_scheme(weights: ConfigView, file_format: str, *, static: bool) -
         if strategy not in shapes:
             raise unsupported(weights, "strategy", f"compressed-tensors {strategy}")
         return fp8(shapes[strategy], scale=None, scalars=int(static))
+    if kind != "int":
+        raise unsupported(weights, "type", f"compressed-tensors weights of type {kind}")
+    if strategy not in {"tensor", "channel", "group"}:
+        raise unsupported(weights, "strategy", f"compressed-tensors {strategy}")
     symmetric = weights.boolean("symmetric", default=True)
     if file_format in {"int-quantized", "naive-quantized"}:
         return int8_rows("INT8, one scale a row", scale=None)
@@ -73,7 +82,14 @@ def read_modelopt(view: ConfigView) -> Quantization:
         rules.append(ConversionRule(scheme=_modelopt_scheme(view, algorithm)))
     if not rules:
         raise unsupported(view, "quant_algo", "MIXED_PRECISION without quantized_layers")
-    return Quantization(method="modelopt", rules=tuple(rules), ignored=ignored_modules(view))
+    group_size(view)  # a group follows from the algorithm; a number that is none is refused all the same
+    view.section("config_groups")
+    return Quantization(
+        method="modelopt",
+        rules=tuple(rules),
+        ignored=ignored_modules(view),
+        cache_dtype=cache_dtype(view, "kv_cache_scheme", "kv_cache_quant_algo"),
+    )
 
 
 def rules_by_layer(layers: ConfigView) -> list[ConversionRule]:

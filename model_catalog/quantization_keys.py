@@ -28,8 +28,31 @@ def weight_bits(view: ConfigView, *keys: str, allowed: tuple[int, ...]) -> int:
 
 def group_size(view: ConfigView, *keys: str) -> int:
     """``group_size``; -1 means one group for the whole input."""
-    value = view.optional_integer(*(keys or ("group_size",)), minimum=-1)
+    names = keys or ("group_size",)
+    value = view.optional_integer(*names, minimum=-1)
+    if value == 0:
+        raise view.fail(next(name for name in names if view.has(name)), "must be -1 (one group) or at least 1")
     return WHOLE if value in {None, -1} else int(value or WHOLE)
+
+
+def cache_dtype(view: ConfigView, *keys: str) -> str | None:
+    """The type of the KV cache that the checkpoint carries scales for: ``fp8``, ``nvfp4`` or None.
+
+    A name (``FP8``), or a scheme of bits and kind. Source: vLLM 0.33.0 utils/torch_utils.py
+    (get_kv_cache_quant_algo_string), which leaves the cache alone for every other value.
+    """
+    for key in keys:
+        if not view.has(key):
+            continue
+        if view.is_text(key):
+            name = view.text(key).lower()
+            return name if name in {"fp8", "nvfp4"} else None
+        scheme = view.section(key)
+        if scheme is None or not scheme.unread_keys():
+            continue
+        kind = scheme.text("type", default="")
+        return {("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, scheme.integer("num_bits", default=8)))
+    return None
 
 
 def ignored_modules(

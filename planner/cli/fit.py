@@ -23,6 +23,7 @@ from planner.cli.options import (
 from planner.cli.output import Output
 from planner.cli.where import choose_devices, tensor_parallel
 from planner.engines.base import Serving
+from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
@@ -65,6 +66,9 @@ def fit(target_name: str, options: PlanOptions, output: Output) -> int:
     target = load_model(
         target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
     )
+    workload, remark = with_checkpoint_cache(workload, target, engine.name)
+    if remark is not None:
+        output.note(remark.code, remark.text)
     gathered = gather_offers(options, target, devices, engine, workload, output)
     alone = Serving(target=target, draft=None, workload=workload)
     findings = find(

@@ -22,6 +22,7 @@ from planner.cli.options import (
 from planner.cli.output import Output
 from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
+from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
 from planner.plan import Plan
 from planner.report.schemas import document_head
@@ -73,7 +74,10 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
         target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
     )
     drafts = load_drafts(options, target, output)
-    serving = Serving(target=target, draft=drafts[0] if drafts else None, workload=options.workload(1))
+    workload, remark = with_checkpoint_cache(options.workload(1), target, engine.name)
+    if remark is not None:
+        output.note(remark.code, remark.text)
+    serving = Serving(target=target, draft=drafts[0] if drafts else None, workload=workload)
     holdings = []
     for gpu in declared_gpus():
         # Machines that share their memory with the host hold one such device.
