@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from model_catalog.catalogue import lookup
@@ -12,8 +13,9 @@ from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.proposals import propose
 from model_catalog.repo_kind import require_model
-from model_catalog.snapshot import RepoKind
-from model_catalog.tokenizer import TokenizerFacts, tokenizer_facts
+from model_catalog.snapshot import RepoKind, RepoRef
+from model_catalog.tokenizer import TokenizerFacts, reading_would_help, tokenizer_facts
+from model_catalog.tokenizer_source import load_tokenizer
 from planner.cli.drafts import NO_DRAFT, load_drafts, method_of
 from planner.cli.model_source import load_model
 from planner.cli.options import PlanOptions
@@ -143,6 +145,7 @@ class _Judge:
         tokens = options.num_speculative_tokens
         self._k_range = DEFAULT_K_RANGE if tokens is None else (tokens.least, tokens.most)
         self._tokenizer = tokenizer_facts(target)
+        self._offline = options.offline
 
     def offer(self, candidate: Candidate, draft: Draft) -> Offer:
         prediction = predict(
@@ -163,6 +166,9 @@ class _Judge:
         facts: TokenizerFacts | None = None
         if draft.method is DraftMethod.DRAFT_MODEL and draft.model is not None:
             facts = tokenizer_facts(draft.model)
+            if reading_would_help(self._tokenizer, facts):
+                self._tokenizer = self._read(self._target)
+                facts = self._read(draft.model)
         return judge_pair(
             self._engine.name,
             self._engine.version,
@@ -172,3 +178,10 @@ class _Judge:
             facts,
             self._workload,
         )
+
+    def _read(self, model: Model) -> TokenizerFacts:
+        """The facts with the tokenizer's file, from its folder, a cache, or in one request."""
+        snapshot = model.snapshot
+        folder = None if snapshot.folder is None else Path(snapshot.folder)
+        ref = RepoRef(repo_id=snapshot.repo_id, revision=snapshot.revision, folder=folder)
+        return tokenizer_facts(model, load_tokenizer(ref, snapshot, offline=self._offline))

@@ -25,6 +25,7 @@ from planner.cli.where import choose_devices, tensor_parallel
 from planner.engines.base import Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
+from planner.report.advice import Advice, advise
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
 
@@ -52,8 +53,8 @@ def command(target: str, **given: object) -> int:
     return fit(target, options, output)
 
 
-def fit(target_name: str, options: PlanOptions, output: Output) -> int:
-    """Plan and tell; the exit code.
+def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: bool = False) -> int:
+    """Plan and tell; the exit code. ``drafts_only`` prints the candidates and nothing of the plan.
 
     Raises:
         SpecplanError: whatever keeps an answer from being found.
@@ -81,14 +82,20 @@ def fit(target_name: str, options: PlanOptions, output: Output) -> int:
         demand=options.demand() if gathered.asked else None,
     )
     facts = target_facts(target, workload)
+    advice = advise(findings)
+    if advice.why_not is not None:
+        output.note("no_command", f"no command can be written: {advice.why_not}")
     exit_code = EXIT_OF_ANSWER[findings.answer]
-    _print(findings, facts, options, output)
+    if drafts_only:
+        _print_drafts(findings, output)
+    else:
+        _print(findings, facts, advice, options, output)
     if output.json_target is not None:
-        _write(findings, facts, target_name, options, output, exit_code)
+        _write(findings, facts, advice, target_name, options, output, exit_code)
     return exit_code
 
 
-def _print(findings: Findings, facts: TargetFacts, options: PlanOptions, output: Output) -> None:
+def _print(findings: Findings, facts: TargetFacts, advice: Advice, options: PlanOptions, output: Output) -> None:
     from planner.report.text import answer_line, fit_text  # noqa: PLC0415 - the table library is not needed for JSON
 
     if not output.wants_words:
@@ -96,16 +103,25 @@ def _print(findings: Findings, facts: TargetFacts, options: PlanOptions, output:
     if output.quiet:
         output.answer(answer_line(findings))
         return
-    output.answer(fit_text(findings, facts, verbose=options.verbose))
+    output.answer(fit_text(findings, facts, verbose=options.verbose, command=advice.command))
     if options.explain:
         from planner.report.explain import explain_text  # noqa: PLC0415 - only where asked for
 
         output.answer("\n" + explain_text(findings.told.plan, facts.assumptions))
 
 
+def _print_drafts(findings: Findings, output: Output) -> None:
+    from planner.report.draft_text import drafts_block, worth_block  # noqa: PLC0415 - as above
+
+    if output.wants_words:
+        blocks = [drafts_block(findings)] if output.quiet else [drafts_block(findings), worth_block(findings)]
+        output.answer("\n\n".join(block for block in blocks if block))
+
+
 def _write(
     findings: Findings,
     facts: TargetFacts,
+    advice: Advice,
     target_name: str,
     options: PlanOptions,
     output: Output,
@@ -143,5 +159,7 @@ def _write(
         kv_cache_memory_bytes=work.kv_cache_memory_bytes,
         offline=options.offline,
     )
-    report = build_report(findings, facts, request, exit_code=exit_code, warnings=output.remarks)
+    report = build_report(
+        findings, facts, request, exit_code=exit_code, warnings=output.remarks, command=advice.command
+    )
     output.document(report_mapping(report))

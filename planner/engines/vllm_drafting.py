@@ -121,21 +121,20 @@ def _sequential_pass(shape: EngineShape) -> ByteRange:
 def _parallel_pass(shape: EngineShape) -> ByteRange:
     """A block of k + 1 query tokens (k where DSpark samples its anchor): k rows of logits a sequence at once.
 
-    Three steps follow each other: the target's states are joined and projected, keys and values of the context are
-    computed for all layers together, then the block runs. DSpark corrects the rows one position at a time.
+    No more sequences run than blocks fit into the token budget. Three steps follow each other: the target's states
+    are joined and projected, keys and values of the context are computed for all layers together, then the block
+    runs. DSpark corrects the rows one position at a time.
     """
     drafting, width, k = _drafting(shape), shape.element_bytes, shape.num_speculative_tokens
     tokens = shape.max_num_batched_tokens
-    fewest = min(_sampled_rows(shape), tokens // (k + 1))
-    rows = min(_sampled_rows(shape), tokens // k) if shape.method is DraftMethod.DSPARK else fewest
+    seqs = _sampled_rows(shape)
     joined = tokens * (auxiliary_states(shape) * shape.target.hidden_size + drafting.hidden_size) * width
     context = tokens * (drafting.hidden_size + _CONTEXT_COPIES * _context_width(shape)) * width
-    forward = layer_activations(drafting, tokens=rows * (k + 1), tp=shape.tp, element_bytes=width)
-    row = logits_bytes(rows=k, vocabulary_size=drafting.vocabulary_size, bytes_per_logit=width)
-    logits = rows * row
-    corrected = 2 * logits // k if shape.method is DraftMethod.DSPARK else 0
-    block = forward.high_bytes + _logit_copies(shape) * logits + corrected
-    return ByteRange(low_bytes=fewest * row, high_bytes=max(joined, context, block))
+    forward = layer_activations(drafting, tokens=min(seqs * (k + 1), tokens), tp=shape.tp, element_bytes=width)
+    row = logits_bytes(rows=1, vocabulary_size=drafting.vocabulary_size, bytes_per_logit=width)
+    corrected = 2 * seqs * row if shape.method is DraftMethod.DSPARK else 0
+    block = forward.high_bytes + _logit_copies(shape) * min(seqs * k, tokens) * row + corrected
+    return ByteRange(low_bytes=min(seqs, tokens // (k + 1)) * k * row, high_bytes=max(joined, context, block))
 
 
 def _context_width(shape: EngineShape) -> int:

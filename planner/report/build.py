@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from model_catalog.bounds import ByteRange
 from model_catalog.drafts import Discarded
 from planner import __version__
+from planner.commands.base import StartCommand
 from planner.devices import Device
 from planner.engines.base import EngineCache
 from planner.memory.breakdown import LineItem
@@ -18,6 +19,7 @@ from planner.report.document import (
     Candidate,
     CheckEntry,
     CompatibilityEntry,
+    CostEntry,
     DeviceEntry,
     Engine,
     EngineCacheEntry,
@@ -26,6 +28,7 @@ from planner.report.document import (
     PredictionEntry,
     RangeEntry,
     RankMemory,
+    Recommendation,
     Remark,
     RemedyEntry,
     Report,
@@ -40,6 +43,7 @@ from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.schemas import REPORT_SCHEMA
 from planner.speculation.compatibility import Compatibility
+from planner.speculation.draft_cost import DraftCost
 from planner.speculation.prediction import Prediction
 from planner.speculation.ranges import Range
 from planner.speculation.selection import Worth
@@ -47,7 +51,13 @@ from planner.verdict import Reason
 
 
 def build_report(
-    findings: Findings, facts: TargetFacts, request: Request, *, exit_code: int, warnings: Sequence[Reason] = ()
+    findings: Findings,
+    facts: TargetFacts,
+    request: Request,
+    *,
+    exit_code: int,
+    warnings: Sequence[Reason] = (),
+    command: StartCommand | None = None,
 ) -> Report:
     """The document of one `fit`."""
     recommended = findings.recommended
@@ -67,6 +77,7 @@ def build_report(
         verdict=_verdict(recommended),
         candidates=_candidates(findings),
         worthwhile=_worthwhile(findings.worth),
+        recommendation=_recommendation(findings.chosen, command),
     )
 
 
@@ -210,7 +221,20 @@ def _candidate(judged: JudgedDraft, rank: int | None) -> Candidate:
         memory=None if plan is None else _memory(plan),
         engine_cache=None if plan is None else _cache(plan.cache),
         verdict=None if judged.set_up is None else _verdict(judged.set_up),
+        cost=_cost(judged.cost),
         prediction=_prediction(offer.prediction),
+    )
+
+
+def _cost(cost: DraftCost | None) -> CostEntry | None:
+    if cost is None:
+        return None
+    return CostEntry(
+        kv_tokens_alone=_range_or_none(cost.kv_tokens_alone),
+        kv_tokens_with_draft=_range_or_none(cost.kv_tokens_pair),
+        kv_tokens_lost_share=_range_or_none(cost.kv_tokens_lost_share),
+        max_concurrency_alone=cost.max_concurrency_alone,
+        max_concurrency_with_draft=cost.max_concurrency_pair,
     )
 
 
@@ -279,6 +303,20 @@ def _prediction(prediction: Prediction | None) -> PredictionEntry | None:
 
 def _worthwhile(worth: Worth | None) -> Worthwhile | None:
     return None if worth is None else Worthwhile(answer=worth.answer, reasons=_remarks(worth.reasons))
+
+
+def _recommendation(chosen: JudgedDraft | None, command: StartCommand | None) -> Recommendation | None:
+    if chosen is None or command is None:
+        return None
+    return Recommendation(
+        draft=chosen.name,
+        method=chosen.draft.method.value,
+        num_speculative_tokens=chosen.draft.num_speculative_tokens,
+        command=list(command.argv),
+        command_text=command.text,
+        python=command.python,
+        notes=list(command.notes),
+    )
 
 
 def _range_or_none(span: Range | None) -> RangeEntry | None:

@@ -262,8 +262,9 @@ class PredictionEntry(Part):
 class CostEntry(Part):
     """What the draft costs the target: cached tokens and full sequences without and with it."""
 
-    kv_tokens_alone: int | None
-    kv_tokens_with_draft: int | None
+    kv_tokens_alone: RangeEntry | None
+    kv_tokens_with_draft: RangeEntry | None
+    kv_tokens_lost_share: RangeEntry | None
     max_concurrency_alone: float | None
     max_concurrency_with_draft: float | None
 

@@ -14,6 +14,7 @@ from planner.engines.base import Draft, EngineProfile, Serving
 from planner.plan import Plan, make_plan
 from planner.report.remedies import Remedy, find_remedies
 from planner.speculation.compatibility import CompatibilityVerdict
+from planner.speculation.draft_cost import DraftCost, draft_cost
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer, Worth, promise, rejections
 from planner.speculation.worthwhile import judge_worth
@@ -52,6 +53,7 @@ class JudgedDraft:
     set_up: SetUp | None
     accepted: bool
     reasons: tuple[Reason, ...]
+    cost: DraftCost | None = None
 
     @property
     def draft(self) -> Draft:
@@ -137,7 +139,7 @@ def find(
         UsageError, ParallelismError: what the engine would refuse.
     """
     bare = SetUp(plan=make_plan(alone, devices, engine))
-    judged = sorted((_judge_draft(alone, offer, devices, engine, strict=named) for offer in offers), key=_standing)
+    judged = sorted((_judge_draft(bare.plan, offer, devices, strict=named) for offer in offers), key=_standing)
     worth = None
     if demand is not None:
         accepted = [draft.offer for draft in judged if draft.accepted]
@@ -181,18 +183,22 @@ def set_up(serving: Serving, devices: Sequence[Device], engine: EngineProfile, *
     )
 
 
-def _judge_draft(
-    alone: Serving, offer: Offer, devices: Sequence[Device], engine: EngineProfile, *, strict: bool
-) -> JudgedDraft:
+def _judge_draft(alone: Plan, offer: Offer, devices: Sequence[Device], *, strict: bool) -> JudgedDraft:
     try:
-        plan = make_plan(replace(alone, draft=offer.draft), devices, engine)
+        plan = make_plan(replace(alone.serving, draft=offer.draft), devices, alone.engine)
     except UsageError as refusal:
         if strict:
             raise
         reason = Reason(code="engine_refuses", text=refusal.message)
         return JudgedDraft(offer=offer, set_up=None, accepted=False, reasons=(reason, *rejections(offer, None)))
     reasons = rejections(offer, plan)
-    return JudgedDraft(offer=offer, set_up=SetUp(plan=plan), accepted=not reasons, reasons=reasons)
+    return JudgedDraft(
+        offer=offer,
+        set_up=SetUp(plan=plan),
+        accepted=not reasons,
+        reasons=reasons,
+        cost=draft_cost(alone, plan),
+    )
 
 
 def _standing(judged: JudgedDraft) -> tuple[bool, bool, float, int]:

@@ -41,6 +41,8 @@ def fit_text(
     shown = findings.shown
     set_up = findings.told
     predicted = prediction_rows(shown.offer.prediction if shown else None)
+    if shown is not None and shown.cost is not None and shown.cost.text is not None:
+        predicted = [("Draft's price", shown.cost.text), *predicted]
     blocks = [
         _header(findings, set_up.plan, shown, facts),
         *_rank_blocks(set_up.plan, verbose=verbose),

@@ -9,9 +9,9 @@ because both share the device.
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -154,29 +154,30 @@ def _seconds(
     return max(reading, launching) + waiting + computing + talking
 
 
-def _assumptions(target: Model, device: Device | None, workload: Workload) -> Iterator[_Assumption]:
-    """Every corner of the constants' ranges."""
-    table = _constants()
-    engine = table["eager" if workload.enforce_eager else "graphs"]
+def _assumptions(target: Model, device: Device | None, workload: Workload) -> tuple[_Assumption, ...]:
     bandwidths, intensities = _device_bounds(device)
-    links = table["tensor_parallel"]["all_reduce_seconds"] if workload.tp > 1 else [0.0]
-    unpacking = table["low_bit"]["verify_token_share"][::-1] if _is_low_bit(target) else [0.0, 0.0]
-    corners = itertools.product(
-        (0, 1),
-        (0, 1),
-        (0, 1),
-        (0, 1),
-        links,
-        zip(table["experts"]["touched_share"], table["experts"]["verify_share"], strict=True),
-    )
-    for reading, launching, fixed, computing, link, (touched, verify) in corners:
-        yield _Assumption(
+    return _corners(bandwidths, intensities, workload.enforce_eager, workload.tp > 1, _is_low_bit(target))
+
+
+@lru_cache(maxsize=64)
+def _corners(
+    bandwidths: tuple[float, float], intensities: tuple[float, float], eager: bool, split: bool, low_bit: bool
+) -> tuple[_Assumption, ...]:
+    """Every corner of the constants' ranges. Host times go together, and so do an engine's kernels."""
+    table = _constants()
+    engine = table["eager" if eager else "graphs"]
+    links = table["tensor_parallel"]["all_reduce_seconds"] if split else [0.0]
+    unpacking = table["low_bit"]["verify_token_share"][::-1] if low_bit else [0.0, 0.0]
+    experts = zip(table["experts"]["touched_share"], table["experts"]["verify_share"], strict=True)
+    corners = itertools.product((0, 1), (0, 1), (0, 1), (0, 1), links, experts)
+    return tuple(
+        _Assumption(
             bytes_per_second=bandwidths[reading] * table["bandwidth"]["efficiency"][reading],
             operations_per_second=bandwidths[reading]
             * intensities[computing]
             * table["compute"]["decode_efficiency"][computing],
-            launch_seconds=engine["launch_seconds"][launching],
-            gap_seconds=engine["gap_seconds"][launching],
+            launch_seconds=engine["launch_seconds"][depth],
+            gap_seconds=engine["gap_seconds"][depth],
             target_fixed_seconds=engine["target_fixed_seconds"][fixed],
             draft_fixed_seconds=engine["draft_fixed_seconds"][fixed],
             overhead_seconds=engine["overhead_seconds"][fixed],
@@ -185,6 +186,8 @@ def _assumptions(target: Model, device: Device | None, workload: Workload) -> It
             touched_share=touched,
             verify_share=verify,
         )
+        for reading, depth, fixed, computing, link, (touched, verify) in corners
+    )
 
 
 def _is_low_bit(model: Model) -> bool:
@@ -213,7 +216,7 @@ def _source(device: Device | None, workload: Workload) -> str:
     return f"roofline with per-layer times ({where}; {how})"
 
 
-def _span(values: Iterator[float]) -> Range:
+def _span(values: Iterable[float]) -> Range:
     found = list(values)
     return Range(low=min(found), high=max(found))
 

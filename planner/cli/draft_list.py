@@ -1,0 +1,38 @@
+"""`specplan drafts`: only the candidates of a target, accepted and rejected, with reasons."""
+
+import click
+
+from planner.cli.fit import fit
+from planner.cli.options import (
+    apply,
+    demand_options,
+    draft_options,
+    engine_options,
+    offline_option,
+    output_options,
+    split_options,
+    where_options,
+    workload_options,
+)
+
+
+@click.command("drafts")
+@click.argument("target")
+@apply(
+    workload_options(),
+    draft_options(),
+    demand_options(),
+    where_options(),
+    engine_options(),
+    offline_option(),
+    output_options(),
+)
+def command(target: str, **given: object) -> int:
+    """Which drafts could serve TARGET, how much faster, and why the others will not do?
+
+    The same search and judgement as `specplan fit`, without the memory table.
+
+    Exit code 0: a draft will do. 3: none will. 4: it cannot be told.
+    """
+    options, output = split_options(given)
+    return fit(target, options, output, drafts_only=True)
