@@ -256,42 +256,37 @@ def _bounded(
         for layout in candidates
         if layout.dtype is None and not layout.buffer_bytes and layout.mtp != "with tables"
     ]
+    spread = ByteRange(low_bytes=min(likely), high_bytes=max(likely))
     default = sizes.total_bytes(DEFAULT_LAYOUT)
     groups = derive_groups(architecture, quantization)
     resident = resident_groups(groups, architecture, dtype=target, quantized=quantization is not None)
     known = architecture.tower_parameters_known
-    parameters = architecture.parameters() if known else None
+    table = WeightTable(
+        stored=spread,
+        parameters=architecture.parameters() if known else None,
+        basis=Basis.DERIVED,
+        source="config.json alone",
+        resident=resident,
+    )
     if figure is None:
         missing = "a vision or audio tower whose size the configuration does not give is missing from the weights"
-        return WeightTable(
-            stored=ByteRange(low_bytes=min(likely), high_bytes=max(likely)),
-            parameters=parameters,
-            basis=Basis.DERIVED,
-            source="config.json alone",
-            resident=resident,
-            notes=() if known else (missing,),
-            complete=known,
-        )
+        return replace(table, notes=() if known else (missing,), complete=known)
     total, told_by = figure.total_bytes, figure.told_by
-    resident = _stretched(resident, default=default, likely=likely, total=total, tower=not known)
+    stored, note = ByteRange.point(total), f"the tower's size is what {told_by} leaves beyond the decoder"
     if known:
+        stored = ByteRange(low_bytes=min(total, spread.low_bytes), high_bytes=max(total, spread.high_bytes))
         note = f"no known way to store this model gives {told_by} ({total:,} B); the formula gives {default:,} B"
-    else:
-        note = f"the tower's size is what {told_by} leaves beyond the decoder"
-    return WeightTable(
-        stored=ByteRange(low_bytes=min(total, *likely), high_bytes=max(total, *likely))
-        if known
-        else ByteRange.point(total),
-        parameters=parameters,
-        basis=Basis.DERIVED,
+    return replace(
+        table,
+        stored=stored,
         source=f"config.json and {told_by}",
-        resident=resident,
+        resident=_stretched(resident, default=default, likely=spread, total=total, tower=not known),
         notes=(note,),
     )
 
 
 def _stretched(
-    resident: tuple[ResidentGroup, ...], *, default: int, likely: list[int], total: int, tower: bool
+    resident: tuple[ResidentGroup, ...], *, default: int, likely: ByteRange, total: int, tower: bool
 ) -> tuple[ResidentGroup, ...]:
     """Widen resident groups until they span what a published total leaves open."""
     if total >= default:
@@ -300,8 +295,8 @@ def _stretched(
             layer=None,
             role=Role.TOWER if tower else Role.OTHER,
             parameters=0,
-            low_bytes=max(total - max(likely), 0) if tower else 0,
-            high_bytes=total - min(likely) if tower else total - default,
+            low_bytes=max(total - likely.high_bytes, 0) if tower else 0,
+            high_bytes=total - likely.low_bytes if tower else total - default,
         )
         return (*resident, extra)
     return tuple(

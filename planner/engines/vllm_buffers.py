@@ -69,28 +69,9 @@ def context_workspace_rows(shape: EngineShape) -> int:
 
 
 def _sequence_lines(shape: EngineShape, *, cache_groups: int, probabilistic_draft: bool) -> Iterator[LineItem]:
-    seqs, vocabulary = shape.max_num_seqs, shape.target.vocabulary_size
-    words = ceil_div(vocabulary, _BITS_PER_WORD)
-    query = 1 + shape.num_speculative_tokens
+    seqs = shape.max_num_seqs
     if shape.last_stage:
-        yield _derived(
-            "sampler_output_counts",
-            _INT32_BYTES * seqs * vocabulary,
-            "sample/penalties.py",
-            f"4 x {seqs} seqs x {vocabulary:,} vocabulary",
-        )
-        yield _derived(
-            "sampler_prompt_mask",
-            _INT32_BYTES * seqs * words,
-            "sample/penalties.py",
-            f"4 x {seqs} seqs x {words:,} words of 32 tokens",
-        )
-        yield _derived(
-            "grammar_bitmask",
-            _INT32_BYTES * seqs * query * words,
-            "structured_outputs.py",
-            f"4 x {seqs} seqs x {query} positions x {words:,} words of 32 tokens",
-        )
+        yield from _sampler_lines(shape)
     drafting = shape.draft or (shape.target if shape.method is DraftMethod.MTP else None)
     if probabilistic_draft and drafting is not None:
         k, width = shape.num_speculative_tokens, shape.element_bytes
@@ -118,6 +99,30 @@ def _sequence_lines(shape: EngineShape, *, cache_groups: int, probabilistic_draf
         "block_table.py (after the memory profile)",
         f"{cache_groups} groups x (2 x 4 x {seqs} seqs x {table:,} blocks + 8 x {tokens:,} tokens)",
         inside_budget=False,
+    )
+
+
+def _sampler_lines(shape: EngineShape) -> Iterator[LineItem]:
+    seqs, vocabulary = shape.max_num_seqs, shape.target.vocabulary_size
+    words = ceil_div(vocabulary, _BITS_PER_WORD)
+    query = 1 + shape.num_speculative_tokens
+    yield _derived(
+        "sampler_output_counts",
+        _INT32_BYTES * seqs * vocabulary,
+        "sample/penalties.py",
+        f"4 x {seqs} seqs x {vocabulary:,} vocabulary",
+    )
+    yield _derived(
+        "sampler_prompt_mask",
+        _INT32_BYTES * seqs * words,
+        "sample/penalties.py",
+        f"4 x {seqs} seqs x {words:,} words of 32 tokens",
+    )
+    yield _derived(
+        "grammar_bitmask",
+        _INT32_BYTES * seqs * query * words,
+        "structured_outputs.py",
+        f"4 x {seqs} seqs x {query} positions x {words:,} words of 32 tokens",
     )
 
 

@@ -53,31 +53,25 @@ def kernel_copies(
         absorbed += _absorbed_elements(layer, number, quantization, decoder_layers)
         if _has_mxfp4_experts(layer, number, quantization, decoder_layers):
             padding += _expert_padding_bytes(architecture, tp=tp, expert_parallel=expert_parallel)
-    lines = []
-    if absorbed:
-        size = ByteRange.point(ceil_div(absorbed, tp) * HALF_BYTES)
-        lines.append(
-            _line(
-                f"{owner.value}_absorbed_projections",
-                size,
-                group=group,
-                owner=owner,
-                source="vLLM 0.33.0 model_executor/layers/attention/mla_attention.py, split_kv_b_proj",
-                formula=f"{absorbed:,} elements of quantised kv_b_proj x 2 B / {tp} ranks",
-            )
-        )
-    if padding:
-        lines.append(
-            _line(
-                f"{owner.value}_expert_padding",
-                ByteRange(low_bytes=0, high_bytes=padding + _KERNEL_WORKSPACE_BYTES),
-                group=group,
-                owner=owner,
-                source="vLLM 0.33.0 model_executor/layers/fused_moe/oracle/mxfp4.py, by MXFP4 kernel",
-                formula="experts padded to (256 hidden, 128 inner) at most, 4.25 bits a weight, plus up to 64 MiB",
-            )
-        )
-    return tuple(lines)
+    lines = (
+        _line(
+            f"{owner.value}_absorbed_projections",
+            ByteRange.point(ceil_div(absorbed, tp) * HALF_BYTES),
+            group=group,
+            owner=owner,
+            source="vLLM 0.33.0 model_executor/layers/attention/mla_attention.py, split_kv_b_proj",
+            formula=f"{absorbed:,} elements of quantised kv_b_proj x 2 B / {tp} ranks",
+        ),
+        _line(
+            f"{owner.value}_expert_padding",
+            ByteRange(low_bytes=0, high_bytes=padding + _KERNEL_WORKSPACE_BYTES if padding else 0),
+            group=group,
+            owner=owner,
+            source="vLLM 0.33.0 model_executor/layers/fused_moe/oracle/mxfp4.py, by MXFP4 kernel",
+            formula="experts padded to (256 hidden, 128 inner) at most, 4.25 bits a weight, plus up to 64 MiB",
+        ),
+    )
+    return tuple(line for line in lines if line.high_bytes)
 
 
 def load_peak_bytes(shape: EngineShape) -> ByteRange:
