@@ -15,13 +15,17 @@ class CompatibilityVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check by the engine, or by us beyond the engine (``by_engine`` False). ``passed`` None: not known."""
+    """One check by the engine, or by us beyond the engine (``by_engine`` False). ``passed`` None: not known.
+
+    ``refuses``: failing it rules the pair out; where False, it is a warning.
+    """
 
     name: str
     passed: bool | None
     text: str
     by_engine: bool = True
     remedy: str | None = None
+    refuses: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

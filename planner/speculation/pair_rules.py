@@ -1,4 +1,4 @@
-"""One pair under judgement, what its checks weigh, and the checks that hold under every engine.
+"""One pair under judgement, and the checks that hold under every engine.
 
 Owns the structural refusals: a target as its own draft, a draft that is no smaller, a head built for another
 target, tokenizers that have nothing in common. The engines' own rules are in the modules beside it.
@@ -53,15 +53,7 @@ class Pair:
         return ours, ours if model is None else model.architecture.vocabulary_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A check and whether failing it rules the pair out (``refuses``) or leaves it worse than it looks."""
-
-    check: Check
-    refuses: bool = True
-
-
-def structural_findings(pair: Pair) -> Iterator[Finding]:
+def structural_checks(pair: Pair) -> Iterator[Check]:
     """What rules a pair out whatever the engine."""
     model, method = pair.draft.model, pair.draft.method
     if method is DraftMethod.MTP and model is None:
@@ -75,7 +67,7 @@ def structural_findings(pair: Pair) -> Iterator[Finding]:
         yield from _built_for(pair.target, model)
 
 
-def token_finding(pair: Pair, *, engine: str, consequence: str) -> Finding:
+def token_check(pair: Pair, *, engine: str, consequence: str) -> Check:
     """The truth beyond an engine's rule: does every id mean the same token to both?
 
     ``consequence`` says what the engine does with ids that differ. Unrelated tokenizers are refused: the draft's
@@ -85,16 +77,16 @@ def token_finding(pair: Pair, *, engine: str, consequence: str) -> Finding:
     if comparison.sameness is Sameness.UNKNOWN:
         text = f"whether ids mean the same tokens is not known: {comparison.basis}"
         remedy = "download both tokenizers (hf download REPO tokenizer.json), or let specplan ask the Hub"
-        return Finding(check=own_check("same tokens", None, text, remedy))
+        return own_check("same tokens", None, text, remedy)
     if comparison.sameness is Sameness.SAME:
-        return Finding(check=own_check("same tokens", True, f"every id means the same token: {comparison.basis}"))
+        return own_check("same tokens", True, f"every id means the same token: {comparison.basis}")
     differ = described_difference(comparison)
     if comparison.unrelated:
         text = f"{differ}: next to nothing would be accepted"
-        return Finding(check=own_check("same tokens", False, text, "choose a draft of the target's own family"))
+        return own_check("same tokens", False, text, "choose a draft of the target's own family")
     text = f"{differ}; {engine} {consequence}"
     remedy = "choose a draft published with the target's tokenizer"
-    return Finding(check=own_check("same tokens", False, text, remedy), refuses=False)
+    return own_check("same tokens", False, text, remedy, refuses=False)
 
 
 def described_difference(comparison: TokenizerComparison) -> str:
@@ -107,62 +99,64 @@ def described_difference(comparison: TokenizerComparison) -> str:
     return f"{ids}{examples}: {comparison.basis}"
 
 
-def own_check(name: str, passed: bool | None, text: str, remedy: str | None = None) -> Check:
+def own_check(
+    name: str, passed: bool | None, text: str, remedy: str | None = None, *, refuses: bool = True
+) -> Check:
     """A check by us, beyond the engine's."""
-    return Check(name=name, passed=passed, text=text, by_engine=False, remedy=remedy)
+    return Check(name=name, passed=passed, text=text, by_engine=False, remedy=remedy, refuses=refuses)
 
 
-def _kind(model: Model, method: DraftMethod) -> Iterator[Finding]:
+def _kind(model: Model, method: DraftMethod) -> Iterator[Check]:
     head = model.snapshot.kind is RepoKind.DRAFT_HEAD
     if method is DraftMethod.DRAFT_MODEL and head:
         text = f"{model.snapshot.repo_id} is a draft head: it runs on its target's hidden states only"
-        yield Finding(check=own_check("kind", False, text, "name the head's own method (eagle3, dflash, ...)"))
+        yield own_check("kind", False, text, "name the head's own method (eagle3, dflash, ...)")
     elif method in HEADS and not head:
         text = f"{model.snapshot.repo_id} is a whole model, not a head for {method.value}"
-        yield Finding(check=own_check("kind", False, text, "name it with the method draft_model"))
+        yield own_check("kind", False, text, "name it with the method draft_model")
 
 
-def _smaller(target: Model, draft: Model) -> Iterator[Finding]:
+def _smaller(target: Model, draft: Model) -> Iterator[Check]:
     ours, theirs = target.snapshot, draft.snapshot
     if ours.repo_id.lower() == theirs.repo_id.lower():
         text = f"{ours.repo_id} as its own draft costs as much as it saves"
-        yield Finding(check=own_check("another model", False, text, "choose a smaller model of the same family"))
+        yield own_check("another model", False, text, "choose a smaller model of the same family")
         return
     size, limit = draft.weights.resident_bytes(), target.weights.resident_bytes()
     figures = f"{to_gib(size.low_bytes)} GiB of weights against the target's {to_gib(limit.low_bytes)} GiB"
     if not (target.weights.complete and draft.weights.complete):
         text = f"a part of the weights has no known size ({figures} so far)"
-        yield Finding(check=own_check("smaller", None, text))
+        yield own_check("smaller", None, text)
     elif size.low_bytes >= limit.low_bytes:
         text = f"the draft is no smaller: {figures}"
-        yield Finding(check=own_check("smaller", False, text, "choose a smaller draft"))
+        yield own_check("smaller", False, text, "choose a smaller draft")
     else:
-        yield Finding(check=own_check("smaller", True, figures))
+        yield own_check("smaller", True, figures)
 
 
-def _built_in_layers(pair: Pair) -> Finding:
+def _built_in_layers(pair: Pair) -> Check:
     count = len(pair.target.architecture.mtp_layers)
     if count:
-        return Finding(check=Check(name="mtp layers", passed=True, text=f"the target ships {count}"))
+        return Check(name="mtp layers", passed=True, text=f"the target ships {count}")
     text = f"{pair.target.snapshot.repo_id} ships no multi-token-prediction layers"
-    return Finding(check=Check(name="mtp layers", passed=False, text=text, remedy="choose another method"))
+    return Check(name="mtp layers", passed=False, text=text, remedy="choose another method")
 
 
-def _built_for(target: Model, head: Model) -> Iterator[Finding]:
+def _built_for(target: Model, head: Model) -> Iterator[Check]:
     """Engines check none of this: a wrong width fails while loading, a wrong target drafts nonsense."""
     width, wanted = _target_width(head), target.architecture.hidden_size
     text = f"the head reads hidden states of {width:,}; the target's are {wanted:,} wide"
-    yield Finding(check=own_check("target width", width == wanted, text, None if width == wanted else _OTHER_HEAD))
+    yield own_check("target width", width == wanted, text, None if width == wanted else _OTHER_HEAD)
     rows, target_rows = head.architecture.vocabulary_size, target.architecture.vocabulary_size
     text = f"the head's target has a vocabulary of {rows:,} rows; this one has {target_rows:,}"
     same = rows == target_rows
-    yield Finding(check=own_check("target vocabulary", same, text, None if same else _OTHER_HEAD))
+    yield own_check("target vocabulary", same, text, None if same else _OTHER_HEAD)
     verifier = _verifier(head.snapshot.config)
     if verifier is not None:
         matches = _same_model(verifier, target.snapshot.repo_id)
         text = f"the head's config names {verifier} as its target"
         remedy = None if matches else "acceptance on another target is unmeasured; choose its own head"
-        yield Finding(check=own_check("named target", matches, text, remedy), refuses=False)
+        yield own_check("named target", matches, text, remedy, refuses=False)
 
 
 _OTHER_HEAD: Final = "choose a head that was trained for this target"

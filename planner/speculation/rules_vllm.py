@@ -11,7 +11,7 @@ from typing import Final
 from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model
 from planner.speculation.compatibility import Check
-from planner.speculation.pair_rules import Finding, Pair, token_finding
+from planner.speculation.pair_rules import Pair, token_check
 
 #: Parts of a draft's path, in lower case, that make vLLM take another method than the one asked for.
 METHOD_BY_PATH: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
@@ -23,14 +23,14 @@ _METHOD_SINCE: Final[Mapping[DraftMethod, tuple[tuple[int, ...], tuple[int, ...]
 _HETEROGENEOUS_SINCE: Final = (0, 25)
 
 
-def findings(pair: Pair) -> Iterator[Finding]:
+def checks(pair: Pair) -> Iterator[Check]:
     """The engine's own checks, then what it does not check."""
     yield from _method(pair)
     draft = pair.stand_alone
     if draft is None:
         return
     yield _rows(pair)
-    yield token_finding(
+    yield token_check(
         pair,
         engine="vLLM",
         consequence="compares sizes only and starts: where these ids occur the draft guesses wrong",
@@ -40,10 +40,10 @@ def findings(pair: Pair) -> Iterator[Finding]:
     yield from _context(draft, pair.workload.context_tokens)
     if pair.target.architecture.multimodal and not draft.architecture.multimodal:
         text = "the target reads images, the draft only text: nothing is gained on image tokens"
-        yield Finding(check=Check(name="text only", passed=True, text=text))
+        yield Check(name="text only", passed=True, text=text)
 
 
-def _method(pair: Pair) -> Iterator[Finding]:
+def _method(pair: Pair) -> Iterator[Check]:
     method = pair.draft.method
     without, since = _METHOD_SINCE.get(method, ((0,), (0,)))
     if pair.version >= since:
@@ -54,14 +54,14 @@ def _method(pair: Pair) -> Iterator[Finding]:
         "this version has it not" if known else "whether this version has it is not known"
     )
     check = Check(name="method", passed=False if known else None, text=text, remedy=f"use vLLM {first} or newer")
-    yield Finding(check=check)
+    yield check
 
 
-def _rows(pair: Pair) -> Finding:
+def _rows(pair: Pair) -> Check:
     ours, theirs = pair.rows
     if ours == theirs:
         text = f"config vocab_size is {ours:,} in both"
-        return Finding(check=Check(name="vocab_size", passed=True, text=text))
+        return Check(name="vocab_size", passed=True, text=text)
     text = f"config vocab_size {ours:,} (target) and {theirs:,} (draft) must be equal; they differ by " + (
         f"{abs(ours - theirs):,}"
     )
@@ -74,10 +74,10 @@ def _rows(pair: Pair) -> Finding:
             "use_local_argmax_reduction, needs the draft's own tokenizer files and runs on the V1 model runner"
         )
     remedy += ". Do not edit vocab_size in config.json: the missing rows would be zeros"
-    return Finding(check=Check(name="vocab_size", passed=False, text=text, remedy=remedy))
+    return Check(name="vocab_size", passed=False, text=text, remedy=remedy)
 
 
-def _path(pair: Pair) -> Iterator[Finding]:
+def _path(pair: Pair) -> Iterator[Check]:
     name = pair.draft_name.lower()
     for part, method in METHOD_BY_PATH:
         if part in name:
@@ -85,11 +85,11 @@ def _path(pair: Pair) -> Iterator[Finding]:
                 f"the draft's path has {part!r} in it, so vLLM would load it as {method}, whatever method is asked"
             )
             remedy = f"serve it from a local folder whose path has no {part!r}"
-            yield Finding(check=Check(name="path", passed=False, text=text, remedy=remedy))
+            yield Check(name="path", passed=False, text=text, remedy=remedy)
             return
 
 
-def _heads(draft: Model, tp: int) -> Iterator[Finding]:
+def _heads(draft: Model, tp: int) -> Iterator[Check]:
     """The draft runs at the target's tensor-parallel size, and its heads must divide by it."""
     heads = draft.architecture.attention_heads
     if tp == 1 or not heads:
@@ -97,10 +97,10 @@ def _heads(draft: Model, tp: int) -> Iterator[Finding]:
     divides = heads % tp == 0
     text = f"the draft's {heads} attention heads {'divide' if divides else 'do not divide'} by tp {tp}"
     remedy = None if divides else "choose another draft, or a tensor-parallel size that divides both"
-    yield Finding(check=Check(name="draft tp", passed=divides, text=text, remedy=remedy))
+    yield Check(name="draft tp", passed=divides, text=text, remedy=remedy)
 
 
-def _context(draft: Model, context_tokens: int) -> Iterator[Finding]:
+def _context(draft: Model, context_tokens: int) -> Iterator[Check]:
     limit = draft.architecture.max_context_tokens
     if limit is None or limit >= context_tokens:
         return
@@ -109,4 +109,4 @@ def _context(draft: Model, context_tokens: int) -> Iterator[Finding]:
         f"warning; {context_tokens:,} were asked for"
     )
     remedy = f"choose a draft with a longer context, or plan for --context {limit}"
-    yield Finding(check=Check(name="draft context", passed=False, text=text, remedy=remedy), refuses=False)
+    yield Check(name="draft context", passed=False, text=text, remedy=remedy, refuses=False)

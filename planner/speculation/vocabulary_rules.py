@@ -12,15 +12,15 @@ from planner.engines.base import Draft
 from planner.speculation import rules_other_engines as others
 from planner.speculation import rules_vllm
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
-from planner.speculation.pair_rules import Finding, Pair, structural_findings
+from planner.speculation.pair_rules import Pair, structural_checks
 from planner.workload import Workload
 
-_RULES: Final[Mapping[str, Callable[[Pair], Iterator[Finding]]]] = {
-    "vllm": rules_vllm.findings,
-    "sglang": others.sglang_findings,
-    "llama.cpp": others.llama_cpp_findings,
-    "tensorrt-llm": others.tensorrt_llm_findings,
-    "transformers": others.transformers_findings,
+_RULES: Final[Mapping[str, Callable[[Pair], Iterator[Check]]]] = {
+    "vllm": rules_vllm.checks,
+    "sglang": others.sglang_checks,
+    "llama.cpp": others.llama_cpp_checks,
+    "tensorrt-llm": others.tensorrt_llm_checks,
+    "transformers": others.transformers_checks,
 }
 _NO_TOKENIZER: Final = TokenizerComparison(
     sameness=Sameness.UNKNOWN, basis="the draft's tokenizer was not looked at"
@@ -63,25 +63,23 @@ def judge_pair(
         draft_name=draft_name or ("" if draft.model is None else draft.model.snapshot.repo_id),
     )
     rule = _RULES.get(engine.lower(), _no_rule)
-    findings = (*structural_findings(pair), *rule(pair))
-    return Compatibility(
-        engine=engine, verdict=_verdict(findings), checks=tuple(finding.check for finding in findings)
-    )
+    checks = (*structural_checks(pair), *rule(pair))
+    return Compatibility(engine=engine, verdict=_verdict(checks), checks=checks)
 
 
-def _verdict(findings: Sequence[Finding]) -> CompatibilityVerdict:
-    if any(finding.refuses and finding.check.passed is False for finding in findings):
+def _verdict(checks: Sequence[Check]) -> CompatibilityVerdict:
+    if any(check.refuses and check.passed is False for check in checks):
         return CompatibilityVerdict.REFUSED
-    if any(finding.check.passed is None for finding in findings):
+    if any(check.passed is None for check in checks):
         return CompatibilityVerdict.UNKNOWN
-    if any(finding.check.passed is False for finding in findings):
+    if any(check.passed is False for check in checks):
         return CompatibilityVerdict.ACCEPTED_WITH_WARNING
     return CompatibilityVerdict.ACCEPTED
 
 
-def _no_rule(_pair: Pair) -> Iterator[Finding]:
+def _no_rule(_pair: Pair) -> Iterator[Check]:
     text = f"this engine's rule is not known; known are {', '.join(_RULES)}"
-    yield Finding(check=Check(name="engine", passed=None, text=text, by_engine=False))
+    yield Check(name="engine", passed=None, text=text, by_engine=False)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
