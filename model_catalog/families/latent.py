@@ -156,8 +156,9 @@ def build_deepseek(reading: Reading, *, tied_default: bool = False) -> Architect
     projections = latent_projections(view, hidden, heads, bias=bias)
     view.mark(*_NUMERICS)
     norms = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
-    intermediate = view.integer("intermediate_size", default=None if not all(mixtures) else 0, minimum=0)
-    feed_forward = {False: gated_mlp(hidden, intermediate) if not all(mixtures) else ()}
+    dense = not all(mixtures)
+    intermediate = view.integer("intermediate_size", default=None if dense else 0, minimum=1 if dense else 0)
+    feed_forward = {False: gated_mlp(hidden, intermediate) if dense else ()}
     if any(mixtures):
         feed_forward[True] = expert_mlp(view, hidden, biased_router=_has_router_bias(view))
     indexer = {False: (), True: indexer_projections(view, hidden) if any(indexed) else ()}

@@ -104,11 +104,12 @@ def mtp_layers(reading: Reading, spec: ArchitectureSpec) -> tuple[LayerSpec, ...
     """
     for view in (reading.text, reading.top):
         view.mark(*_MARKED_KEYS)
+    stated = _stated_count(reading)
     if spec.model_type in _NOT_STORED:
         reading.assume("use_mtp", "not stored", "the published checkpoints of this family hold no MTP layer")
         return ()
     layout = _LAYOUTS.get(spec.model_type, _UNKNOWN)
-    count = _count(reading, layout)
+    count = _count(reading, layout) if stated is None else stated
     if count == 0:
         return ()
     if not layout.proven:
@@ -130,11 +131,15 @@ def _surrounded(spec: ArchitectureSpec, layout: MtpLayout, inner: LayerSpec) -> 
     return replace(inner, component=Component.MTP, tensors=(*_surroundings(spec, layout), *inner.tensors))
 
 
-def _count(reading: Reading, layout: MtpLayout) -> int:
+def _stated_count(reading: Reading) -> int | None:
     for view in (reading.text, reading.top):
         stated = view.optional_integer(*_COUNT_KEYS, minimum=0, maximum=_MAX_MTP_LAYERS)
         if stated is not None:
             return stated
+    return None
+
+
+def _count(reading: Reading, layout: MtpLayout) -> int:
     if layout.default_count:
         reading.assume(
             "mtp_num_hidden_layers",

@@ -5,6 +5,7 @@ where the config has it, else the family's pattern. Tensors follow ``modeling_*.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec
@@ -48,6 +49,7 @@ _GEMMA3_CLASS: Final = {
     "intermediate": 9216,
     "vocabulary": 262_208,
 }
+_GEMMA3_CONTEXT: Final = 131_072  # transformers 5.24.0 Gemma3TextConfig; the 4B, 12B and 27B configs leave it out
 
 
 def all_layers(reading: Reading, layers: int, *, default: int | None = None) -> Windows:
@@ -219,7 +221,11 @@ def gemma3(reading: Reading) -> ArchitectureSpec:
     """Gemma 3: Gemma 2 with norms on queries and keys and five sliding layers to a full one."""
     shape = read_shape(reading, defaults=_GEMMA3_CLASS)
     windows = patterned(reading, shape.layers, pattern=sliding_pattern(reading, 6), default=4096)
-    return decoder(reading, shape, _gemma_style(reading, qk_norm=True), tied_default=True, windows=windows)
+    spec = decoder(reading, shape, _gemma_style(reading, qk_norm=True), tied_default=True, windows=windows)
+    if spec.max_context_tokens is None:
+        reading.assume("max_position_embeddings", _GEMMA3_CONTEXT, "the config class's default")
+        spec = replace(spec, max_context_tokens=_GEMMA3_CONTEXT)
+    return spec
 
 
 def _gemma_style(reading: Reading, *, qk_norm: bool = False) -> Style:

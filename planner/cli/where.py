@@ -29,6 +29,12 @@ def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
     if options.gpu is not None:
         return _declared(options.gpu, options)
     if options.devices == HOST_CHOICE:
+        if options.engine.partition("==")[0].strip().lower() != "transformers":
+            raise UsageError(
+                "that engine is planned on GPUs only, not in host memory",
+                subject=f"--devices cpu --engine {options.engine}",
+                hint="add --engine transformers, or plan for a GPU you name: --gpu h100-80gb",
+            )
         from planner.host_memory import host_device  # noqa: PLC0415 - read only where asked for
 
         return (host_device(),)

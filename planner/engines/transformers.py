@@ -15,14 +15,14 @@ from model_catalog.bounds import Basis, ByteRange
 from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
-from planner.devices import Device
+from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineCache, EngineDefaults, Loading, Rank, Serving, layers_of
 from planner.engines.context_limits import check_context
 from planner.engines.weight_lines import weight_lines
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.kv_cache import cache_need
+from planner.memory.overhead import HOST_PROCESS, cuda_context
 from planner.memory.overhead import SOURCE as CONTEXT_SOURCE
-from planner.memory.overhead import cuda_context
 from planner.memory.sharding import Placement
 from planner.memory.working_set import layer_activations
 
@@ -91,7 +91,6 @@ class TransformersProfile:
             holds_mtp=False,
             holds_towers=rank.first_stage,
         )
-        context = cuda_context(rank.device.total_bytes)
         lines = [
             *weight_lines(
                 target, target.weights.resident, placement, group=Group.TARGET_WEIGHTS, owner=Owner.TARGET
@@ -99,15 +98,7 @@ class TransformersProfile:
             _cache_line(serving, target, layers_of(target, rank.layers), Owner.TARGET),
             _activation_line(target, workload.context_tokens * workload.batch),
             _logits_line(target, serving),
-            LineItem.of_size(
-                context,
-                group=Group.RUNTIME_OVERHEAD,
-                label="device_context",
-                owner=Owner.BOTH,
-                basis=Basis.CALIBRATED,
-                source=CONTEXT_SOURCE,
-                formula="one process on one device",
-            ),
+            _process_line(rank.device),
         ]
         if rank.first_stage and serving.draft is not None and serving.draft.model is not None:
             lines += _draft_lines(serving, serving.draft.model)
@@ -178,6 +169,29 @@ def _activation_line(model: Model, tokens: int) -> LineItem:
         basis=Basis.ASSUMED,
         source="tensors of one layer (see planner.memory.working_set); doubled for eager intermediates",
         formula=f"{tokens:,} prompt tokens in one pass x the widest layer",
+    )
+
+
+def _process_line(device: Device) -> LineItem:
+    """What the process takes before any model: a CUDA context, or in host memory its own code and libraries."""
+    if device.source is DeviceSource.HOST:
+        return LineItem.of_size(
+            HOST_PROCESS,
+            group=Group.RUNTIME_OVERHEAD,
+            label="host_process",
+            owner=Owner.BOTH,
+            basis=Basis.ASSUMED,
+            source="assumed: interpreter, torch and transformers once imported; no measurement is at hand",
+            formula="one process in host memory",
+        )
+    return LineItem.of_size(
+        cuda_context(device.total_bytes),
+        group=Group.RUNTIME_OVERHEAD,
+        label="device_context",
+        owner=Owner.BOTH,
+        basis=Basis.CALIBRATED,
+        source=CONTEXT_SOURCE,
+        formula="one process on one device",
     )
 
 

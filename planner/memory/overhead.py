@@ -22,6 +22,9 @@ COMMUNICATORS: Final = ByteRange(low_bytes=96 * MIB, high_bytes=1792 * MIB)
 # Expert parallelism opens further communicators: 3.3 and 3.5 GiB in all on RTX PRO 6000 (tp 2, ep 2).
 EXPERT_COMMUNICATORS_HIGH_BYTES: Final = 1536 * MIB
 
+# A process that runs in host memory opens no context; what stays resident there is code: assumed.
+HOST_PROCESS: Final = ByteRange(low_bytes=256 * MIB, high_bytes=1024 * MIB)
+
 SOURCE: Final = (
     "start-up logs of vLLM 0.11 to 0.29: 59 starts on H100 (llm-d-incubation/llm-d-planner, accuracy results), "
     "further cards in tests/measured/vllm_memory.jsonl"

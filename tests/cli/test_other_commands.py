@@ -116,7 +116,7 @@ def test_of_several_mig_instances_only_the_first_is_planned_for(monkeypatch: pyt
 
 
 def test_the_host_is_a_device() -> None:
-    (host,) = choose_devices(options(devices="cpu"), Output(quiet=True))
+    (host,) = choose_devices(options(devices="cpu", engine="transformers"), Output(quiet=True))
     assert host.source is DeviceSource.HOST
 
 

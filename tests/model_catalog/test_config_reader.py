@@ -448,3 +448,12 @@ def test_the_table_matches_its_module(module: str) -> None:
     imported = __import__(f"model_catalog.families.{module}", fromlist=["FAMILIES"])
     assert set(imported.FAMILIES) == set(MODULE_FAMILIES[module])
     assert all(module_of(name) == module for name in MODULE_FAMILIES[module])
+
+
+def test_gemma_3_keeps_its_class_limit_where_the_config_is_silent() -> None:
+    stated = {"model_type": "gemma3_text", **EXTENTS, "sliding_window": 512, "max_position_embeddings": 32_768}
+    silent = {key: value for key, value in stated.items() if key != "max_position_embeddings"}
+    assert read({"model_type": "gemma3", "text_config": stated}).max_context_tokens == 32_768
+    spec = read({"model_type": "gemma3", "text_config": silent})
+    assert spec.max_context_tokens == 131_072  # transformers 5.24.0 Gemma3TextConfig
+    assert "text_config.max_position_embeddings" in {assumption.key for assumption in spec.assumptions}
