@@ -19,7 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "fit": ("planner.cli.fit", "Does a model fit, with which draft, and what would make it fit?"),
     "drafts": (
         "planner.cli.draft_list",
-        "Which drafts could serve a model, how much faster, and why not the others?",
+        "Which drafts could serve a model, how much faster, and why not others?",
     ),
     "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),
     "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),

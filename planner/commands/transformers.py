@@ -13,6 +13,7 @@ from model_catalog.errors import UsageError
 from model_catalog.model import Model
 from planner.commands.base import StartCommand
 from planner.commands.model_names import model_name, model_revision, setting
+from planner.devices import DeviceSource
 from planner.engines.base import Draft
 from planner.plan import Plan
 
@@ -55,7 +56,7 @@ def _script(plan: Plan, draft: Draft | None, version: str) -> Iterator[str]:
     yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
     yield ""
     yield f"tokenizer = AutoTokenizer.from_pretrained({_source(target)})"
-    yield f'target = AutoModelForCausalLM.from_pretrained({_source(target)}{dtype}, device_map="auto")'
+    yield f"target = AutoModelForCausalLM.from_pretrained({_source(target)}{dtype}{_placement(plan)})"
     arguments = [f"max_new_tokens={min(64, workload.context_tokens)}"]
     if assistant is not None and draft is not None:
         yield f"assistant = AutoModelForCausalLM.from_pretrained({_source(assistant)}{dtype}).to(target.device)"
@@ -80,12 +81,23 @@ def _source(model: Model) -> str:
     return repr(model_name(model)) + ("" if revision is None else f", revision={revision!r}")
 
 
+def _placement(plan: Plan) -> str:
+    """Loading onto GPUs goes through accelerate; the host's own memory needs nothing."""
+    return "" if _on_host(plan) else ', device_map="auto"'
+
+
+def _on_host(plan: Plan) -> bool:
+    return all(rank.rank.device.source is DeviceSource.HOST for rank in plan.ranks)
+
+
 def _dtype_word(version: str) -> str:
     numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
     return "dtype" if tuple(numbers) >= _DTYPE_SINCE else "torch_dtype"
 
 
 def _notes(plan: Plan, draft: Draft | None) -> Iterator[str]:
+    if not _on_host(plan):
+        yield "loading onto GPUs needs accelerate (pip install accelerate)"
     if draft is not None:
         yield "assisted generation takes one sequence at a time"
         assistant = draft.model

@@ -102,12 +102,16 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
     return rows
 
 
-def command_block(command: StartCommand | None) -> str:
-    """What to run; empty without a recommendation."""
+def command_block(command: StartCommand | None, chosen: JudgedDraft | None = None) -> str:
+    """What to run; empty without a recommendation. What the table says of the chosen draft is not said again."""
     if command is None:
         return ""
-    lines = [paint("Run it:", "heading"), f"  {command.text}"]
+    lines = [paint("Run it:", "heading"), *(f"  {line}" for line in command.lines)]
+    compatibility = None if chosen is None else chosen.offer.compatibility
+    said = {check.text for check in compatibility.checks} if compatibility is not None else set()
     for note in command.notes:
+        if note in said:
+            continue
         lines += wrapped(f"  note: {safe_line(note)}", indent=8)
     return "\n".join(lines)
 

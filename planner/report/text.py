@@ -54,7 +54,7 @@ def fit_text(
     blocks.append(worth_block(findings))
     if set_up.remedies:
         blocks.append(_remedies(set_up))
-    blocks.append(command_block(command))
+    blocks.append(command_block(command, findings.chosen))
     return "\n\n".join(block for block in blocks if block)
 
 

@@ -127,12 +127,15 @@ def test_tp_follows_from_the_devices(capsys: pytest.CaptureFixture[str]) -> None
     assert (request["tp"], request["pp"]) == (2, 2)
 
 
-def test_k_is_the_top_of_a_range_and_5_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("asked", "least", "most"), [(None, 3, 8), ("2-7", 2, 7), ("4", 4, 4), ("12", 12, 12)])
+def test_k_is_chosen_from_the_range(
+    asked: str | None, least: int, most: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     base = ["fit", "./llama-8b", "--draft", "ngram", "--gpu", "h100-80gb", "--json", "-"]
-    for options, k in (([], 5), (["--num-speculative-tokens", "2-7"], 7)):
-        assert main([*base, *options]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["candidates"][0]["num_speculative_tokens"] == k
+    main([*base, *(["--num-speculative-tokens", asked] if asked else [])])
+    candidate = json.loads(capsys.readouterr().out)["candidates"][0]
+    assert least <= candidate["num_speculative_tokens"] <= most
+    assert candidate["num_speculative_tokens"] == candidate["prediction"]["num_speculative_tokens"]
 
 
 def test_every_named_draft_is_a_candidate_once(capsys: pytest.CaptureFixture[str]) -> None:
