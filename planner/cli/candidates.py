@@ -167,7 +167,8 @@ class _Judge:
         if draft.method is DraftMethod.DRAFT_MODEL and draft.model is not None:
             facts = tokenizer_facts(draft.model)
             if reading_would_help(self._tokenizer, facts):
-                self._tokenizer = self._read(self._target)
+                if self._tokenizer.vocabulary is None:
+                    self._tokenizer = self._read(self._target)
                 facts = self._read(draft.model)
         return judge_pair(
             self._engine.name,
@@ -177,6 +178,7 @@ class _Judge:
             self._tokenizer,
             facts,
             self._workload,
+            draft_name=None if draft.model is None else draft.model.snapshot.folder,
         )
 
     def _read(self, model: Model) -> TokenizerFacts:

@@ -46,7 +46,7 @@ def rejections(offer: Offer, plan: Plan | None) -> tuple[Reason, ...]:
         reasons += [
             Reason(code="incompatible", text=check.text)
             for check in compatibility.checks
-            if check.passed is False and check.by_engine
+            if check.passed is False and check.refuses
         ] or [Reason(code="incompatible", text=f"{compatibility.engine} refuses this pair")]
     if plan is not None:
         reasons += _memory_rejections(plan)
