@@ -37,8 +37,8 @@ def known(name: str) -> Model:
 
 
 @cache
-def head(name: str) -> Model:
-    """``eagle3-AxBxC``: A layers of B KV heads of C elements."""
+def head(name: str, target_hidden_size: int) -> Model:
+    """``eagle3-AxBxC``: A layers of B KV heads of C elements, on hidden states of the target's width."""
     layers, kv_heads, head_dim = map(int, name.removeprefix("eagle3-").split("x"))
     config = made_models.llama(
         architectures=["LlamaForCausalLMEagle3"],
@@ -47,6 +47,7 @@ def head(name: str) -> Model:
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
         draft_vocab_size=512,
+        target_hidden_size=target_hidden_size,
     )
     return made_models.model_of(config, f"made/{name}")
 
@@ -58,7 +59,11 @@ def draft_of(row: dict[str, Any]) -> Draft | None:
     if name == "mtp-mla":
         return Draft(method=DraftMethod.MTP, num_speculative_tokens=1)
     if name.startswith("eagle3-"):
-        return Draft(method=DraftMethod.EAGLE3, num_speculative_tokens=5, model=head(name))
+        return Draft(
+            method=DraftMethod.EAGLE3,
+            num_speculative_tokens=5,
+            model=head(name, known(row["target"]).architecture.hidden_size),
+        )
     return Draft(method=DraftMethod.DRAFT_MODEL, num_speculative_tokens=5, model=known(name))
 
 
