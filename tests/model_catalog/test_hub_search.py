@@ -17,7 +17,7 @@ from model_catalog.hub_listing import ModelQuery, read_listing
 from model_catalog.hub_search import HubSearch, original_of, queries_for, search_drafts
 from model_catalog.snapshot import ModelSnapshot
 
-QUICK = HubLimits(deadline_seconds=3.0, request_seconds=0.4, attempts=1)
+QUICK = HubLimits(deadline_seconds=6.0, request_seconds=1.2, attempts=1)
 TARGET = "Qwen/Qwen3-8B"
 
 
@@ -155,7 +155,7 @@ def test_the_listing_is_asked_as_the_client_asks_it(server: HubServer) -> None:
         (Fault(status=429, headers={"Retry-After": "3600"}), "429"),
         (Fault(status=401), "not at all"),
         (Fault(drop=True), "not at all"),
-        (Fault(delay_seconds=1.0), "too slowly"),
+        (Fault(delay_seconds=3.0), "too slowly"),
         (Fault(status=200, body=b"<html>please log in</html>"), "not the Hub's list of models"),
         (Fault(status=200, body=b'{"error": "x"}'), "not the Hub's list of models"),
         (Fault(status=200, body=b"[" * 100_000), "not the Hub's list of models"),
@@ -182,8 +182,8 @@ def test_a_hub_that_fails_half_way_leaves_what_it_gave(server: HubServer) -> Non
 
 
 def test_all_requests_share_one_deadline(server: HubServer) -> None:
-    server.fail("", Fault(delay_seconds=0.3))
-    limits = replace(QUICK, deadline_seconds=0.45)
+    server.fail("", Fault(delay_seconds=0.6))
+    limits = replace(QUICK, deadline_seconds=1.0)
     with server.counted() as seen:
         found = search_drafts(target(), endpoint=server.url, limits=limits)
     assert len(seen) == 2
