@@ -106,9 +106,9 @@ def test_a_transcript_is_what_the_command_prints(
 def test_a_command_in_the_text_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     typed = [PLACEHOLDERS.get(word.strip("[]"), word) for word in words if word != "[NAME]"]
     command, arguments = typed[0], [word for word in typed[1:] if word]
-    if command in {"fit", "gpus", "doctor"} and "--help" not in arguments:
+    if command in {"fit", "drafts", "gpus", "doctor"} and "--help" not in arguments:
         arguments.append("--offline")
-    if command == "fit" and "--gpu" not in arguments and "--help" not in arguments:
+    if command in {"fit", "drafts"} and "--gpu" not in arguments and "--help" not in arguments:
         arguments += ["Qwen/Qwen3-32B"] * (not arguments or arguments[0].startswith("--")) + GPU
     # Without a driver there is nothing to list.
     expected = 6 if command == "devices" else 0
