@@ -70,7 +70,8 @@ class HubLimits:
     branch_age_seconds: float = 3600.0  #: how long "this branch is at that commit" is believed
 
 
-DEFAULT_LIMITS: Final = HubLimits()
+#: The client's own setting (HF_HUB_DOWNLOAD_TIMEOUT, 10 s unless set) says how long to wait for a byte.
+DEFAULT_LIMITS: Final = HubLimits(request_seconds=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
 
 
 def load_snapshot(

@@ -129,6 +129,7 @@ def _is_lone_layer(config: Mapping[str, Any]) -> bool:
     layers, hidden = config.get("num_hidden_layers"), config.get("hidden_size")
     return (
         layers == 1
+        and not isinstance(layers, bool)  # a count of "true" is the reader's to refuse
         and isinstance(hidden, int | float)
         and hidden >= _HEAD_WIDTH
         and any(name.endswith("forcausallm") for name in _names(config))

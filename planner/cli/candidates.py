@@ -1,5 +1,6 @@
 """From a target to offers: drafts named or found, read, judged by the engine's rule, their speedup predicted."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from model_catalog.snapshot import RepoKind, RepoRef
 from model_catalog.tokenizer import TokenizerFacts, reading_would_help, tokenizer_facts
 from model_catalog.tokenizer_source import load_tokenizer
 from planner.cli.drafts import NO_DRAFT, load_drafts, method_of
-from planner.cli.model_source import load_model
+from planner.cli.model_source import hub_endpoint, is_offline, load_model
 from planner.cli.options import PlanOptions
 from planner.cli.output import Output
 from planner.devices import Device
@@ -29,7 +30,6 @@ from planner.speculation.speedup import DEFAULT_K_RANGE, predict
 from planner.speculation.vocabulary_rules import judge_pair, judged_engines
 from planner.workload import Workload
 
-_HUB: Final = "https://huggingface.co"
 _NAMED_SOURCE: Final = "named by you"
 
 
@@ -83,7 +83,7 @@ def _search(
     """Curated pairs, what is built in, what is on disk, and, with a network, what the Hub lists."""
     hub_candidates: tuple[Candidate, ...] = ()
     discarded: list[Discarded] = []
-    if not options.offline:
+    if not is_offline(offline=options.offline):
         from model_catalog.hub_search import search_drafts  # noqa: PLC0415 - slow to import, needs the network
 
         output.advance("searching the Hub for drafts")
@@ -91,11 +91,15 @@ def _search(
         hub_candidates = search.candidates
         for note in search.notes:
             output.note("hub_search", note)
+        if search.discarded:
+            left_out = Counter(discarded.code for discarded in search.discarded)
+            counts = ", ".join(f"{count} {code}" for code, count in left_out.most_common())
+            output.note("hub_search", f"the Hub listed {left_out.total()} repos that cannot serve: {counts}")
     proposal = propose(
         target,
         cached_repo_ids=cached_repo_ids(),
         hub_candidates=hub_candidates,
-        known=lambda repo_id: known_on_disk(repo_id, endpoint=_HUB),
+        known=lambda repo_id: known_on_disk(repo_id, endpoint=hub_endpoint()),
     )
     discarded += proposal.discarded
     found: list[tuple[Candidate, Draft]] = []
@@ -145,7 +149,7 @@ class _Judge:
         tokens = options.num_speculative_tokens
         self._k_range = DEFAULT_K_RANGE if tokens is None else (tokens.least, tokens.most)
         self._tokenizer = tokenizer_facts(target)
-        self._offline = options.offline
+        self._offline = is_offline(offline=options.offline)
 
     def offer(self, candidate: Candidate, draft: Draft) -> Offer:
         prediction = predict(

@@ -17,6 +17,11 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _HUB = "https://huggingface.co"
 
 
+def is_offline(*, offline: bool) -> bool:
+    """Whether the network is off: by our option, or by the Hub client's own switch."""
+    return offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE
+
+
 def hub_endpoint() -> str:
     """The Hub that HF_ENDPOINT names, as huggingface_hub reads it, without importing it."""
     return os.environ.get("HF_ENDPOINT", _HUB).rstrip("/")
@@ -60,7 +65,7 @@ def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
     if "/" not in ref.repo_id:
         row = lookup(ref.repo_id)
         ref = ref if row is None else replace(ref, repo_id=row.repo_id)
-    if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE:
+    if is_offline(offline=offline):
         return _offline(ref, output)
     return _online(ref, output)
 
