@@ -5,6 +5,8 @@ Source: vLLM 0.33.0 ``config/model.py`` (verify_with_parallel_config), ``config/
 widths).
 """
 
+from typing import Final
+
 from model_catalog.architecture import LatentAttention
 from model_catalog.drafts import HEADS, DraftMethod
 from model_catalog.errors import UsageError
@@ -13,6 +15,8 @@ from planner.engines.base import Draft, Serving
 from planner.engines.vllm_drafting import lookahead_tokens
 from planner.engines.vllm_heads import lacks_token_table
 from planner.errors import ParallelismError
+
+_KERNEL_BLOCK_TOKENS: Final = 16
 
 
 def check_parallelism(model: Model, tp: int, pp: int) -> None:
@@ -40,6 +44,23 @@ def check_parallelism(model: Model, tp: int, pp: int) -> None:
     if pp > layers:
         raise ParallelismError(
             f"pp {pp} exceeds its {layers} layers", subject=subject, hint=f"use --pp {layers} or less"
+        )
+
+
+def check_block_size(serving: Serving) -> None:
+    """Refuse blocks that no attention kernel on CUDA takes: all want a multiple of 16 tokens.
+
+    Source: vLLM 0.33.0 v1/attention/backends, ``get_supported_kernel_block_sizes``.
+
+    Raises:
+        UsageError: for another size.
+    """
+    size = serving.workload.block_size
+    if size is not None and size % _KERNEL_BLOCK_TOKENS:
+        raise UsageError(
+            f"no attention kernel takes blocks of {size} tokens",
+            subject="--block-size",
+            hint=f"use a multiple of {_KERNEL_BLOCK_TOKENS}, or leave it out",
         )
 
 

@@ -76,6 +76,10 @@ def test_foreign_exceptions(error: BaseException, exit_code: int, code: str) -> 
         (["fit", "x", "--gpu", "l4", "--draft", "none", "--draft", "mtp"], "none excludes every other draft"),
         (["fit", "no such", "--gpu", "l4"], "no such: not a Hub repo id"),
         (["fit", "./nowhere", "--gpu", "l4"], "./nowhere: no such folder"),
+        (
+            ["fit", "Qwen/Qwen3-0.6B", "--offline", "--gpu", "l4", "--block-size", "24"],
+            "--block-size: no attention kernel",
+        ),
         (["models", "x", "--add", "y"], "NAME and --add were both given"),
         (["gpus", "--json"], "option '--json' requires an argument"),
     ],
