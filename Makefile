@@ -8,7 +8,7 @@ DRAFT ?= Qwen/Qwen3-0.6B
 GPU ?= h100-80gb:2
 FIT_ARGS ?=
 
-.PHONY: fit test lint types bench clean
+.PHONY: fit test lint types bench accuracy clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ types: $(BIN)/.dev
 
 bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/plan_speed.py $(BENCH_ARGS)
+
+# Measurements that others published, against what is computed here: docs/accuracy.md.
+accuracy: $(BIN)/.dev
+	$(BIN)/python tests/write_accuracy.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -70,7 +70,7 @@ class PublishedSpeedup:
         return Draft(
             method=DraftMethod(self.row["method"]),
             num_speculative_tokens=self.row.get("k") or USUAL_K,
-            model=None if name is None else model(name, None),
+            model=None if name is None else model(name, self.row.get("draft_quantization")),
         )
 
     @property

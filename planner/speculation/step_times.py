@@ -190,6 +190,7 @@ def _corners(
     )
 
 
+@lru_cache(maxsize=128)
 def _is_low_bit(model: Model) -> bool:
     parameters = model.architecture.parameters()
     limit = _constants()["low_bit"]["below_bytes_per_parameter"] * parameters
