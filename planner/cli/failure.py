@@ -1,5 +1,7 @@
 """Every failure becomes an exit code, two lines on stderr and, where asked, one JSON document."""
 
+import errno
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -91,6 +93,14 @@ def failure_of(error: BaseException) -> Failure:
             subject="interrupted",
             hint="run the same command again",
         )
+    if is_full(error):
+        return Failure(
+            exit_code=EXIT_USAGE,
+            code="usage",
+            message=f"the answer cannot be written: {os.strerror(errno.ENOSPC)}",
+            subject="output",
+            hint="make room there, or write to another place",
+        )
     return Failure(
         exit_code=EXIT_BUG,
         code="bug",
@@ -98,6 +108,11 @@ def failure_of(error: BaseException) -> Failure:
         subject="bug in specplan",
         hint=f"run it again with --debug and report the traceback to {_TRACKER} (specplan {__version__})",
     )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the place that our output goes to has no room left."""
+    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 def _of_click(error: click.ClickException) -> Failure:

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 import click
 
 from planner import __version__
-from planner.cli.failure import EXIT_BROKEN_PIPE, EXIT_OK, Wishes, tell
+from planner.cli.failure import EXIT_BROKEN_PIPE, EXIT_OK, Wishes, is_full, tell
 
 #: Name, module, one line of help: the help text must not need the module.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -86,13 +86,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if sys.stdout is not stdout:
                 raise BrokenPipeError from exit_
             code = exit_.code if isinstance(exit_.code, int) else EXIT_OK
+        except OSError as error:
+            if is_full(error):
+                _discard_output()
+            code = tell(error, Wishes.of(given))
         except BaseException as error:
             code = tell(error, Wishes.of(given))
     except BrokenPipeError:
-        # Whoever read our output left; what Python still flushes at exit has to go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return EXIT_BROKEN_PIPE
     return code
+
+
+def _discard_output() -> None:
+    """What Python still flushes at exit has to go nowhere: who read it left, or there is no room for it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run() -> NoReturn:

@@ -176,6 +176,23 @@ def test_a_reader_who_leaves_is_no_bug() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("arguments", [["gpus"], ["gpus", "--json", "-"]], ids=["words", "json"])
+def test_no_room_for_the_answer_is_no_bug(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "planner.cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: output: the answer cannot be written")
+    assert len(done.stderr.splitlines()) == 2
+
+
 def test_every_command_in_the_help_exists(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS:
         assert main([name, "--help"]) == 0
