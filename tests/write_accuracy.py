@@ -271,8 +271,8 @@ def _memory() -> str:
     within = sum(abs(float(row[-1].removesuffix(" %"))) <= 1 for row in rows)
     heads = ("log", "model", "quantity", "measured", "computed", "error")
     return (
-        "## Memory\n\nWhat vLLM printed at start, against the plan (the middle where it has two bounds). Models of "
-        "the catalogue only;\nrotary tables count as weights, as in the log. Within 1 %: "
+        "## Memory\n\nWhat vLLM printed at start, against the plan (the middle of its two bounds). Models of the "
+        "catalogue only;\nrotary tables count as weights, as in the log. Within 1 %: "
         f"{_share(within, len(rows))}. `tests/test_measured.py` gives the reasons of misses.\n\n"
         f"{_table(heads, rows)}"
     )
