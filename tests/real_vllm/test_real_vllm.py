@@ -22,12 +22,15 @@ from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.local_folder import load_folder
 from model_catalog.model import Model, describe
+from model_catalog.tokenizer import tokenizer_facts
 from model_catalog.units import GIB
 from planner.commands.base import StartCommand
 from planner.commands.vllm import vllm_command
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm import VllmProfile
 from planner.plan import Plan, make_plan
+from planner.speculation.compatibility import CompatibilityVerdict
+from planner.speculation.vocabulary_rules import judge_pair
 from planner.workload import Workload
 
 PYTHON: Final = os.environ.get("SPECPLAN_VLLM_PYTHON", "")
@@ -107,6 +110,7 @@ CONFIGS: Final[dict[str, Mapping[str, Any]]] = {
     "qwen3-32b": qwen3(hidden=5120, layers=64, heads=64, intermediate=25_600),
     "qwen3-0.6b": qwen3(hidden=1024, layers=28, heads=16, intermediate=3072),
     "glm-mtp": GLM_WITH_MTP,
+    "glm-two": {**GLM_WITH_MTP, "num_nextn_predict_layers": 2},
 }
 
 
@@ -249,10 +253,7 @@ def answers(commands: dict[str, StartCommand], models: Path) -> dict[str, dict[s
 
 def three_for_two(models: Path) -> list[str]:
     """A target with two MTP layers, asked for three tokens."""
-    folder = models / "glm-two"
-    folder.mkdir(exist_ok=True)
-    config = {**GLM_WITH_MTP, "num_nextn_predict_layers": 2}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    folder = make_model(models, "glm-two").snapshot.folder
     speculation = {"method": "mtp", "num_speculative_tokens": 3}
     return ["vllm", "serve", str(folder), "--speculative-config", json.dumps(speculation)]
 
@@ -285,12 +286,30 @@ def test_we_refuse_the_same(models: Path, release: str) -> None:
     """k of 0, a context beyond the config, and (by the option that it needs) another vocabulary."""
     with pytest.raises(UsageError, match="1 or more"):
         plan(models, "large-llama", "small-llama", k=0)
+    with pytest.raises(UsageError, match="2 MTP layers"):
+        plan(models, "glm-two", DraftMethod.MTP, k=3)
     with pytest.raises(UsageError, match="131,072"):
         plan(models, "large-llama", "small-llama", tp=4, context_tokens=131_073)
     pair = plan(models, "large-llama", "other-llama", tp=4)
     assert "use_heterogeneous_vocab" in vllm_command(pair, version=release).text
     with pytest.raises(UsageError, match="another vocabulary"):
         vllm_command(pair, version="0.24.0")
+
+
+@pytest.mark.parametrize(
+    ("pair", "case"),
+    [("70B with 1B", "70B with 1B"), ("Qwen3 pair", "Qwen3 pair"), ("other vocabulary", "vocabulary")],
+)
+def test_our_judge_says_what_vllm_says(
+    models: Path, release: str, answers: dict[str, dict[str, Any]], pair: str, case: str
+) -> None:
+    """The pair's own verdict, without the option that would translate vocabularies."""
+    serving = plans(models)[pair].serving
+    assert serving.draft is not None and serving.draft.model is not None
+    facts = tokenizer_facts(serving.target), tokenizer_facts(serving.draft.model)
+    verdict = judge_pair("vllm", release, serving.target, serving.draft, *facts, serving.workload).verdict
+    expected = CompatibilityVerdict.ACCEPTED if answers[case]["accepted"] else CompatibilityVerdict.REFUSED
+    assert verdict is expected
 
 
 def test_vllm_settles_on_the_plan(models: Path, answers: dict[str, dict[str, Any]]) -> None:
