@@ -111,10 +111,12 @@ def _print(findings: Findings, facts: TargetFacts, advice: Advice, options: Plan
 
 
 def _print_drafts(findings: Findings, output: Output) -> None:
-    from planner.report.draft_text import drafts_block, worth_block  # noqa: PLC0415 - as above
+    from planner.report.draft_text import drafts_block, drafts_header, worth_block  # noqa: PLC0415 - as above
 
     if output.wants_words:
-        blocks = [drafts_block(findings)] if output.quiet else [drafts_block(findings), worth_block(findings)]
+        blocks = [drafts_block(findings)]
+        if not output.quiet:
+            blocks = [drafts_header(findings), *blocks, worth_block(findings)]
         output.answer("\n\n".join(block for block in blocks if block))
 
 

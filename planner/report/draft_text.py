@@ -1,5 +1,6 @@
 """The drafts in words: a table of candidates, why some will not do, whether it pays, and what to run."""
 
+from textwrap import wrap
 from typing import Final
 
 from model_catalog.drafts import DraftMethod
@@ -7,7 +8,7 @@ from planner.commands.base import StartCommand
 from planner.report.findings import Findings, JudgedDraft
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
-from planner.report.words import percent_up, wrapped
+from planner.report.words import count, device_line, percent_up, wrapped
 from planner.speculation.compatibility import CompatibilityVerdict
 from planner.speculation.prediction import Prediction
 from planner.verdict import Answer
@@ -41,7 +42,21 @@ _WORTH: Final[dict[str, tuple[str, Style]]] = {
     "no": ("NO", "bad"),
     "depends": ("IT DEPENDS", "unsure"),
 }
-_NAME_WIDTH: Final = 36
+#: Leaves 80 columns for the whole row.
+_NAME_WIDTH: Final = 31
+
+
+def drafts_header(findings: Findings) -> str:
+    """For whom the drafts are: target, load, engine and devices, in at most two lines."""
+    plan = findings.alone.plan
+    work, engine = plan.serving.workload, plan.engine
+    widths = f"tp {work.tp}" + (f", pp {work.pp}" if work.pp > 1 else "")
+    text = (
+        f"Drafts for {safe_line(plan.serving.target.snapshot.repo_id)}: "
+        f"{count(work.batch, 'sequence')} of {work.context_tokens:,} tokens, {engine.name} {engine.version}, "
+        f"{widths}, {safe_line(device_line(findings.devices))}"
+    )
+    return "\n".join(wrapped(text, indent=2))
 
 
 def drafts_block(findings: Findings) -> str:
@@ -122,13 +137,22 @@ def _row(judged: JudgedDraft, rank: str) -> tuple[str, ...]:
     name = safe_line(judged.name)
     return (
         rank,
-        name if len(name) <= _NAME_WIDTH else f"…{name[1 - _NAME_WIDTH :]}",
+        _folded(name),
         _SHORT_METHODS[judged.draft.method],
         str(judged.draft.num_speculative_tokens),
         _times(prediction) if prediction is not None else "",
         "" if budget is None or budget.share is None else percent_up(budget.share),
         "" if plan is None else _FITS[plan.verdict.answer],
     )
+
+
+def _folded(name: str) -> str:
+    """A repo id that is too long for its column: the organisation on a line of its own, then the name."""
+    if len(name) <= _NAME_WIDTH:
+        return name
+    organisation, slash, rest = name.rpartition("/")
+    lines = [organisation + slash] if slash else []
+    return "\n".join([*lines, *wrap(rest, _NAME_WIDTH - 1, initial_indent=" ", subsequent_indent=" ")])
 
 
 def _times(prediction: Prediction) -> str:
