@@ -1,7 +1,7 @@
 """Which engine's command to write, by the engine's name."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from planner.commands.sglang import sglang_command
 from planner.commands.tensorrt_llm import tensorrt_llm_command
 from planner.commands.transformers import transformers_command
 from planner.commands.vllm import vllm_command
+from planner.devices import DeviceSource
 from planner.plan import Plan
 from planner.speculation.compatibility import Compatibility, CompatibilityVerdict
 
@@ -87,4 +88,16 @@ def start_command(
     )
     command = _WRITERS[name](request)
     warned = () if compatibility is None else tuple(check.text for check in compatibility.failed)
-    return replace(command, notes=tuple(dict.fromkeys((*command.notes, *warned))))
+    return replace(command, notes=tuple(dict.fromkeys((*command.notes, *_chosen_devices(plan), *warned))))
+
+
+def _chosen_devices(plan: Plan) -> Iterator[str]:
+    """Engines take visible devices from the first on; a plan for others must say so in the environment."""
+    for planned in plan.ranks:
+        device = planned.rank.device
+        if device.source is DeviceSource.NVML and device.index != planned.rank.index:
+            yield (
+                f"planned for GPU {device.index}{f' ({device.uuid})' if device.uuid else ''} as rank "
+                f"{planned.rank.index}: say so in CUDA_VISIBLE_DEVICES, unless it does already"
+            )
+            return

@@ -23,6 +23,7 @@ from planner.commands.sglang import sglang_command
 from planner.commands.tensorrt_llm import tensorrt_llm_command
 from planner.commands.transformers import transformers_command
 from planner.commands.vllm import vllm_command
+from planner.devices import DeviceSource
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm import VllmProfile
 from planner.plan import Plan, make_plan
@@ -327,3 +328,13 @@ def test_start_command_and_the_pairs_checks() -> None:
     with pytest.raises(UsageError, match="sizes differ") as caught:
         start_command("vllm", "0.33.0", plan, compatibility(CompatibilityVerdict.REFUSED, passed, wrong))
     assert caught.value.hint == "choose another"
+
+
+def test_a_plan_for_other_devices_than_the_first_says_so() -> None:
+    live = replace(device(80 * GIB), source=DeviceSource.NVML, uuid="GPU-1")
+    for index, told in ((0, False), (2, True)):
+        serving = plan_of(None).serving
+        notes = start_command(
+            "vllm", "0.33.0", make_plan(serving, [replace(live, index=index)], VllmProfile())
+        ).notes
+        assert any("planned for GPU 2 (GPU-1) as rank 0" in note for note in notes) is told

@@ -4,8 +4,9 @@ import ast
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from made_models import device, llama, model_of
 
 from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
-from model_catalog.model import Model
+from model_catalog.local_folder import load_folder
+from model_catalog.model import Model, describe
 from model_catalog.units import GIB
 from planner.commands.base import StartCommand
 from planner.commands.vllm import vllm_command
@@ -279,3 +281,12 @@ def test_settings_are_names(field: str, value: str) -> None:
     odd = workload_of(plan.serving.workload, {field: value})
     with pytest.raises(UsageError, match="is not a name"):
         vllm_command(replace(plan, serving=replace(plan.serving, workload=odd)), version=NEWEST)
+
+
+def test_a_local_folder_is_named_by_its_whole_path(model_folder: Callable[[str, Mapping[str, Any]], Path]) -> None:
+    """The path is for the command alone: a snapshot that travels does not hold it."""
+    folder = model_folder("my model", llama())
+    snapshot = load_folder(folder, repo_id="my model")
+    command = vllm_command(plan_of(model=describe(snapshot)), version=NEWEST)
+    assert command.argv[2] == str(folder.resolve())
+    assert str(folder) not in json.dumps(snapshot.to_json())
