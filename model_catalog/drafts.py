@@ -1,8 +1,12 @@
 """How tokens are drafted, and where a candidate draft came from. Proposes nothing itself and judges nothing."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+_BLOCK_IN_NAME: Final = re.compile(r"_block(\d{1,2})$|-b(\d{1,2})$")
 from types import MappingProxyType
 from typing import Final
 
@@ -68,3 +72,20 @@ class Discarded:
     candidate: Candidate
     code: str
     text: str
+
+
+def longest_block(repo_id: str, config: Mapping[str, object]) -> int | None:
+    """The most tokens that a block-drafting head proposes in one pass, or None where nothing says.
+
+    Stated by ``block_size`` (in the config or its ``dflash_config``), else by the repo's name: DeepSpec's
+    ``_block7`` counts drafted tokens, z-lab's ``-b16`` counts the anchor token too.
+    """
+    nested = config.get("dflash_config")
+    for section in (config, nested if isinstance(nested, Mapping) else {}):
+        stated = section.get("block_size")
+        if isinstance(stated, int) and not isinstance(stated, bool) and stated > 1:
+            return stated - 1
+    named = _BLOCK_IN_NAME.search(repo_id)
+    if named is None:
+        return None
+    return int(named[1]) if named[1] is not None else int(named[2]) - 1

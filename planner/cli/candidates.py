@@ -8,7 +8,14 @@ from typing import Final
 
 from model_catalog.catalogue import lookup
 from model_catalog.disk_repos import cached_repo_ids, known_on_disk
-from model_catalog.drafts import Candidate, CandidateOrigin, Discarded, DraftMethod
+from model_catalog.drafts import (
+    PARALLEL_HEADS,
+    Candidate,
+    CandidateOrigin,
+    Discarded,
+    DraftMethod,
+    longest_block,
+)
 from model_catalog.errors import ModelError, NetworkError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
@@ -153,7 +160,7 @@ class _Judge:
 
     def offer(self, candidate: Candidate, draft: Draft) -> Offer:
         prediction = predict(
-            self._target, draft, self._device, self._workload, self._demand, k_range=self._k_range
+            self._target, draft, self._device, self._workload, self._demand, k_range=self._range_of(draft)
         )
         k = max(1, prediction.num_speculative_tokens)
         chosen = replace(draft, num_speculative_tokens=k)
@@ -163,6 +170,15 @@ class _Judge:
             compatibility=self._compatibility(chosen),
             prediction=prediction,
         )
+
+    def _range_of(self, draft: Draft) -> tuple[int, int]:
+        """The k to choose from; a head that drafts blocks proposes no more than its block holds."""
+        least, most = self._k_range
+        if draft.method in PARALLEL_HEADS and draft.model is not None:
+            block = longest_block(draft.model.snapshot.repo_id, draft.model.snapshot.config)
+            if block is not None:
+                most = min(most, block)
+        return min(least, most), most
 
     def _compatibility(self, draft: Draft) -> Compatibility | None:
         if self._engine.name not in judged_engines():
