@@ -9,7 +9,13 @@ from typing import Any, Final
 
 from model_catalog.config_view import ConfigView
 from model_catalog.conversion import BLOCKS_ONLY, ConversionRule, Quantization
-from model_catalog.quantization_groups import read_compressed_tensors, read_modelopt, read_quark, rules_by_layer
+from model_catalog.quantization_groups import (
+    check_modelopt_keys,
+    read_compressed_tensors,
+    read_modelopt,
+    read_quark,
+    rules_by_layer,
+)
 from model_catalog.quantization_keys import IGNORE_KEYS, group_size, ignored_modules, unsupported, weight_bits
 from model_catalog.quantization_schemes import (
     WHOLE,
@@ -120,6 +126,7 @@ def _fp8(view: ConfigView) -> Quantization:
     rules: list[ConversionRule] = []
     if (layers := view.section("quantized_layers")) is not None:
         rules += rules_by_layer(layers)
+        check_modelopt_keys(view)
     block = view.integers("weight_block_size", minimum=1, maximum=4096)
     static = view.text("activation_scheme", default="dynamic") == "static"
     if block is not None and len(block) != 2:

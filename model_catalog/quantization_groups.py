@@ -50,8 +50,7 @@ def _compressed_scheme(weights: ConfigView, file_format: str, *, static: bool) -
     strategy = weights.text("strategy", default="tensor")
     if "sparse" in file_format or "24" in file_format:
         raise unsupported(weights, "format", file_format)
-    group = weights.optional_integer("group_size", minimum=-1) or WHOLE
-    group = WHOLE if group < 0 else group
+    group = group_size(weights)
     if kind == "float" and bits == 4:
         return nvfp4(scalars=1 + static) if group == 16 else mxfp4()
     if kind == "float":
@@ -82,14 +81,24 @@ def read_modelopt(view: ConfigView) -> Quantization:
         rules.append(ConversionRule(scheme=_modelopt_scheme(view, algorithm)))
     if not rules:
         raise unsupported(view, "quant_algo", "MIXED_PRECISION without quantized_layers")
-    group_size(view)  # a group follows from the algorithm; a number that is none is refused all the same
-    view.section("config_groups")
+    check_modelopt_keys(view)
     return Quantization(
         method="modelopt",
         rules=tuple(rules),
         ignored=ignored_modules(view),
         cache_dtype=cache_dtype(view, "kv_cache_scheme", "kv_cache_quant_algo"),
     )
+
+
+def check_modelopt_keys(view: ConfigView) -> None:
+    """Refuse malformed values of keys that say again what follows from the algorithm.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    group_size(view)
+    view.section("config_groups")
+    view.texts("ignore")
 
 
 def rules_by_layer(layers: ConfigView) -> list[ConversionRule]:

@@ -360,6 +360,14 @@ def test_what_is_not_supported_is_named(config: Mapping[str, Any], says: str) ->
         {"quant_method": "compressed-tensors"},
         {"quant_method": 4},
         [],
+        {"quant_method": "gptq", "bits": 4, "group_size": 0},
+        {"quant_method": "awq", "bits": 4, "q_group_size": 0},
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": float("nan")},
+        {"quant_method": "modelopt", "quant_algo": "FP8", "config_groups": [1, 2]},
+        {"quant_method": "fp8", "quantized_layers": {"a": {"quant_algo": "NVFP4"}}, "ignore": 0},
+        compressed({"num_bits": 4, "type": "x", "strategy": "group", "group_size": 32}, "pack-quantized"),
+        compressed({"num_bits": 4, "type": "int", "strategy": "x", "group_size": 32}, "pack-quantized"),
+        compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 0}, "pack-quantized"),
     ],
 )
 def test_malformed_sections_are_config_errors(section: object) -> None:
