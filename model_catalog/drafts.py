@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 _BLOCK_IN_NAME: Final = re.compile(r"_block(\d{1,2})$|-b(\d{1,2})$")
-from types import MappingProxyType
-from typing import Final
 
 
 class DraftMethod(StrEnum):

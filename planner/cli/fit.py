@@ -103,7 +103,7 @@ def _print(findings: Findings, facts: TargetFacts, advice: Advice, options: Plan
     if output.quiet:
         output.answer(answer_line(findings))
         return
-    output.answer(fit_text(findings, facts, verbose=options.verbose, command=advice.command))
+    output.answer(fit_text(findings, facts, verbose=options.verbose, advice=advice))
     if options.explain:
         from planner.report.explain import explain_text  # noqa: PLC0415 - only where asked for
 
@@ -161,7 +161,5 @@ def _write(
         kv_cache_memory_bytes=work.kv_cache_memory_bytes,
         offline=options.offline,
     )
-    report = build_report(
-        findings, facts, request, exit_code=exit_code, warnings=output.remarks, command=advice.command
-    )
+    report = build_report(findings, facts, request, exit_code=exit_code, warnings=output.remarks, advice=advice)
     output.document(report_mapping(report))

@@ -11,6 +11,7 @@ from planner.devices import Device
 from planner.engines.base import EngineCache
 from planner.memory.breakdown import LineItem
 from planner.plan import DraftBudget, Plan, RankPlan
+from planner.report.advice import NO_ADVICE, Advice
 from planner.report.document import (
     AssumptionEntry,
     Bounds,
@@ -26,6 +27,7 @@ from planner.report.document import (
     Item,
     Memory,
     PredictionEntry,
+    ProblemEntry,
     RangeEntry,
     RankMemory,
     Recommendation,
@@ -57,7 +59,7 @@ def build_report(
     *,
     exit_code: int,
     warnings: Sequence[Reason] = (),
-    command: StartCommand | None = None,
+    advice: Advice = NO_ADVICE,
 ) -> Report:
     """The document of one `fit`."""
     recommended = findings.recommended
@@ -77,7 +79,16 @@ def build_report(
         verdict=_verdict(recommended),
         candidates=_candidates(findings),
         worthwhile=_worthwhile(findings.worth),
-        recommendation=_recommendation(findings.chosen, command),
+        recommendation=_recommendation(findings.chosen, advice.command),
+        problems=[
+            ProblemEntry(
+                code=problem.code,
+                symptom=problem.symptom,
+                evidence=problem.evidence,
+                remedies=list(problem.remedies),
+            )
+            for problem in advice.problems
+        ],
     )
 
 

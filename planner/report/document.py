@@ -315,6 +315,7 @@ class ProblemEntry(Part):
 
     code: str
     symptom: str
+    evidence: str
     remedies: list[str]
 
 

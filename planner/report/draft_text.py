@@ -1,5 +1,6 @@
 """The drafts in words: a table of candidates, why some will not do, whether it pays, and what to run."""
 
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
 
@@ -10,6 +11,7 @@ from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
 from planner.report.words import count, device_line, percent_up, wrapped
 from planner.speculation.compatibility import CompatibilityVerdict
+from planner.speculation.diagnosis import Problem
 from planner.speculation.prediction import Prediction
 from planner.verdict import Answer
 
@@ -42,6 +44,14 @@ _WORTH: Final[dict[str, tuple[str, Style]]] = {
     "no": ("NO", "bad"),
     "depends": ("IT DEPENDS", "unsure"),
 }
+#: Problems whose evidence stands elsewhere in the answer.
+_TOLD_ELSEWHERE: Final = frozenset(
+    {
+        *("reading_missing", "out_of_memory_at_start", "utilization_window_empty", "fraction_not_free"),
+        *("no_cache_blocks", "pool_below_batch", "draft_over_budget", "vocabulary_refused", "tokens_differ"),
+        *("pair_unknown", "low_acceptance", "slower_than_baseline", "stops_paying_under_load"),
+    }
+)
 #: Leaves 80 columns for the whole row.
 _NAME_WIDTH: Final = 31
 
@@ -122,12 +132,30 @@ def command_block(command: StartCommand | None, chosen: JudgedDraft | None = Non
     if command is None:
         return ""
     lines = [paint("Run it:", "heading"), *(f"  {line}" for line in command.lines)]
+    for name, content in command.files:
+        lines += [f"  {safe_line(name)}:", *(f"    {safe_line(line)}" for line in content.splitlines())]
     compatibility = None if chosen is None else chosen.offer.compatibility
     said = {check.text for check in compatibility.checks} if compatibility is not None else set()
     for note in command.notes:
         if note in said:
             continue
         lines += wrapped(f"  note: {safe_line(note)}", indent=8)
+    return "\n".join(lines)
+
+
+def problems_block(problems: Sequence[Problem], *, verbose: bool) -> str:
+    """Known problems that the plan shows, each with what helps; empty where there are none.
+
+    What the verdict, the remedies or the table of drafts say already is left to ``verbose``.
+    """
+    problems = [problem for problem in problems if verbose or problem.code not in _TOLD_ELSEWHERE]
+    if not problems:
+        return ""
+    lines = [paint("Watch out:", "heading")]
+    for problem in problems:
+        lines += wrapped(f"  {safe_line(problem.title)}: {safe_line(problem.evidence)}", indent=4)
+        for remedy in problem.remedies[:2]:
+            lines += wrapped(f"    - {safe_line(remedy)}", indent=6)
     return "\n".join(lines)
 
 

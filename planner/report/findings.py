@@ -155,7 +155,7 @@ def find(
     )
     shown = found.shown
     if shown is None:
-        return replace(found, alone=set_up(alone, devices, engine, remedies=remedies and not offers))
+        return replace(found, alone=set_up(alone, devices, engine, remedies=remedies and not (named and offers)))
     full = set_up(replace(alone, draft=shown.draft), devices, engine, remedies=remedies)
     drafts = tuple(replace(draft, set_up=full) if draft is shown else draft for draft in judged)
     if not shown.accepted:

@@ -2,11 +2,18 @@
 
 from typing import Final
 
-from planner.commands.base import StartCommand
 from planner.devices import Device, DeviceSource
 from planner.memory.breakdown import Group, MemoryBreakdown
 from planner.plan import Plan, RankPlan
-from planner.report.draft_text import METHOD_NAMES, command_block, drafts_block, prediction_rows, worth_block
+from planner.report.advice import NO_ADVICE, Advice
+from planner.report.draft_text import (
+    METHOD_NAMES,
+    command_block,
+    drafts_block,
+    prediction_rows,
+    problems_block,
+    worth_block,
+)
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.plain import Style, paint, safe_line
@@ -34,9 +41,7 @@ _ANSWERS: Final[dict[Answer, tuple[str, Style]]] = {
 }
 
 
-def fit_text(
-    findings: Findings, facts: TargetFacts, *, verbose: bool = False, command: StartCommand | None = None
-) -> str:
+def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False, advice: Advice = NO_ADVICE) -> str:
     """The whole answer of `fit`."""
     shown = findings.shown
     set_up = findings.told
@@ -54,7 +59,8 @@ def fit_text(
     blocks.append(worth_block(findings))
     if set_up.remedies:
         blocks.append(_remedies(set_up))
-    blocks.append(command_block(command, findings.chosen))
+    blocks.append(problems_block(advice.problems, verbose=verbose))
+    blocks.append(command_block(advice.command, findings.chosen))
     return "\n\n".join(block for block in blocks if block)
 
 

@@ -5,22 +5,17 @@ Source: vLLM 0.33.0 ``config/speculative.py`` (vocabulary, draft parallelism, th
 and 0.25 for when a setting or method appeared.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model
+from planner.commands.vllm_versions import DRAFT_CAPS_TARGET_SINCE, FIELD_SINCE, METHOD_SINCE
 from planner.speculation.compatibility import Check
 from planner.speculation.pair_rules import Pair, token_check
 
 #: Parts of a draft's path, in lower case, that make vLLM take another method than the one asked for.
 METHOD_BY_PATH: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 #: (last version seen without, first seen with) a method.
-_METHOD_SINCE: Final[Mapping[DraftMethod, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    DraftMethod.DFLASH: ((0, 15), (0, 20)),
-    DraftMethod.DSPARK: ((0, 20), (0, 25)),
-}
-_HETEROGENEOUS_SINCE: Final = (0, 25)
 
 
 def checks(pair: Pair) -> Iterator[Check]:
@@ -37,7 +32,8 @@ def checks(pair: Pair) -> Iterator[Check]:
     )
     yield from _path(pair)
     yield from _heads(draft, pair.workload.tp)
-    yield from _context(draft, pair.workload.context_tokens)
+    if pair.version >= DRAFT_CAPS_TARGET_SINCE:
+        yield from _context(draft, pair.workload.context_tokens)
     if pair.target.architecture.multimodal and not draft.architecture.multimodal:
         text = "the target reads images, the draft only text: nothing is gained on image tokens"
         yield Check(name="text only", passed=True, text=text)
@@ -45,16 +41,12 @@ def checks(pair: Pair) -> Iterator[Check]:
 
 def _method(pair: Pair) -> Iterator[Check]:
     method = pair.draft.method
-    without, since = _METHOD_SINCE.get(method, ((0,), (0,)))
+    since = METHOD_SINCE.get(method, (0, 0))
     if pair.version >= since:
         return
-    known = pair.version[: len(without)] <= without
     first = ".".join(map(str, since))
-    text = f"vLLM has the method {method.value} in {first}; " + (
-        "this version has it not" if known else "whether this version has it is not known"
-    )
-    check = Check(name="method", passed=False if known else None, text=text, remedy=f"use vLLM {first} or newer")
-    yield check
+    text = f"vLLM has the method {method.value} since {first}; this version has it not"
+    yield Check(name="method", passed=False, text=text, remedy=f"use vLLM {first} or newer")
 
 
 def _rows(pair: Pair) -> Check:
@@ -66,7 +58,7 @@ def _rows(pair: Pair) -> Check:
         f"{abs(ours - theirs):,}"
     )
     other = f"choose a draft with vocab_size {ours:,}"
-    if pair.version < _HETEROGENEOUS_SINCE:
+    if pair.version < FIELD_SINCE["use_heterogeneous_vocab"]:
         remedy = f"{other}, or vLLM 0.25 or newer with use_heterogeneous_vocab"
     else:
         remedy = (

@@ -248,7 +248,7 @@ def test_a_path_that_flips_vllms_method_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"), [("0.15.0", NO), ("0.17.0", UNKNOWN), ("0.20.0", OK), ("0.33.0", OK)]
+    ("version", "verdict"), [("0.15.0", NO), ("0.19.0", NO), ("0.20.0", OK), ("0.33.0", OK)]
 )
 def test_vllm_has_dflash_since_0_20(version: str, verdict: CompatibilityVerdict) -> None:
     target, head = known("Qwen/Qwen3-8B"), known("z-lab/Qwen3-8B-DFlash-b16")
