@@ -201,14 +201,15 @@ def _judge_draft(alone: Plan, offer: Offer, devices: Sequence[Device], *, strict
     )
 
 
-def _standing(judged: JudgedDraft) -> tuple[bool, bool, float, int]:
-    """Sort key: those that will do first, of these the surely compatible ones, then by promise."""
+def _standing(judged: JudgedDraft) -> tuple[bool, bool, bool, float, int]:
+    """Sort key: those that will do first, of these the ones that surely fit and are compatible, then by promise."""
     compatibility = judged.offer.compatibility
     unsure = compatibility is not None and compatibility.verdict is CompatibilityVerdict.UNKNOWN
     footprint = 0
     if judged.plan is not None and judged.plan.draft_budget is not None and judged.offer.prediction is not None:
         footprint = judged.plan.draft_budget.footprint.high_bytes
-    return (not judged.accepted, unsure, *promise(judged.offer.prediction, footprint))
+    tight = judged.plan is not None and judged.plan.verdict.answer is not Answer.FITS
+    return (not judged.accepted, tight, unsure, *promise(judged.offer.prediction, footprint))
 
 
 def _sequence_saving(plan: Plan, devices: Sequence[Device]) -> SequenceSaving | None:
