@@ -202,7 +202,7 @@ def _judge_draft(alone: Plan, offer: Offer, devices: Sequence[Device], *, strict
 
 
 def _standing(judged: JudgedDraft) -> tuple[bool, bool, bool, float, int]:
-    """Sort key: those that will do first, of these the ones that surely fit and are compatible, then by promise."""
+    """Sort key: what will do first, of it what surely fits, then what is surely compatible, then by promise."""
     compatibility = judged.offer.compatibility
     unsure = compatibility is not None and compatibility.verdict is CompatibilityVerdict.UNKNOWN
     footprint = 0

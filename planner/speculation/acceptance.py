@@ -132,16 +132,37 @@ def _from_pair(row: PublishedPair, demand: Demand) -> Acceptance | None:
     if not used:
         return None
     rates = [rate_from_length(item.length, item.num_speculative_tokens, decay) for item in used]
-    note = "" if same or demand.task is Task.MIXED else "; published for other tasks"
+    tasks = {item.task for item in used}
+    if demand.task not in tasks and (demand.task is not Task.MIXED or len(tasks) == 1):
+        return _carried_over(row, demand, [(item.task, rate) for item, rate in zip(used, rates, strict=True)])
     if demand.task is Task.MIXED:
         # A blend of tasks lies nearer to their mean than the single tasks do.
         mean, spread = statistics.fmean(rates), statistics.pstdev(rates)
         rates, margin = [mean], max(margin, spread)
     return Acceptance(
         rate=_widened(rates, margin),
-        source=row.source + note,
+        source=row.source,
         basis=Basis.DERIVED,
         decay_per_position=decay,
+    )
+
+
+def _carried_over(row: PublishedPair, demand: Demand, rates: Sequence[tuple[Task, float]]) -> Acceptance:
+    """Rates published for other tasks only: moved by how far the family priors of the tasks lie apart.
+
+    What is carried over may be wrong by as much as the tasks differ, so the margin is widened by that.
+    """
+    prior = _table()["prior"][row.method.value]
+    margin = 2 * _table()["adjust"]["published_margin"]
+    wanted = statistics.fmean(prior[demand.task.value])
+    moved = [rate + wanted - statistics.fmean(prior[task.value]) for task, rate in rates]
+    apart = max(abs(wanted - statistics.fmean(prior[task.value])) for task, _ in rates)
+    named = ", ".join(sorted({task.value for task, _ in rates}))
+    return Acceptance(
+        rate=_widened(moved, margin + apart),
+        source=f"{row.source}; published for {named}, carried over to {demand.task.value}",
+        basis=Basis.DERIVED,
+        decay_per_position=_decay(row.method.value),
     )
 
 
