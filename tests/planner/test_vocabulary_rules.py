@@ -247,9 +247,7 @@ def test_a_path_that_flips_vllms_method_is_refused(name: str) -> None:
     assert judged("sglang", target, draft, draft_name=name).verdict is OK
 
 
-@pytest.mark.parametrize(
-    ("version", "verdict"), [("0.15.0", NO), ("0.19.0", NO), ("0.20.0", OK), ("0.33.0", OK)]
-)
+@pytest.mark.parametrize(("version", "verdict"), [("0.15.0", NO), ("0.19.0", NO), ("0.20.0", OK), ("0.33.0", OK)])
 def test_vllm_has_dflash_since_0_20(version: str, verdict: CompatibilityVerdict) -> None:
     target, head = known("Qwen/Qwen3-8B"), known("z-lab/Qwen3-8B-DFlash-b16")
     assert judged("vllm", target, head, method=DraftMethod.DFLASH, version=version).verdict is verdict
