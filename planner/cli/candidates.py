@@ -23,7 +23,6 @@ from model_catalog.proposals import propose
 from model_catalog.repo_kind import require_model
 from model_catalog.snapshot import RepoKind, RepoRef
 from model_catalog.tokenizer import TokenizerFacts, reading_would_help, tokenizer_facts
-from model_catalog.tokenizer_source import load_tokenizer
 from planner.cli.drafts import NO_DRAFT, load_drafts, method_of
 from planner.cli.model_source import hub_endpoint, is_offline, load_model
 from planner.cli.options import PlanOptions
@@ -203,6 +202,8 @@ class _Judge:
 
     def _read(self, model: Model) -> TokenizerFacts:
         """The facts with the tokenizer's file, from its folder, a cache, or in one request."""
+        from model_catalog.tokenizer_source import load_tokenizer  # noqa: PLC0415 - seldom needed
+
         snapshot = model.snapshot
         folder = None if snapshot.folder is None else Path(snapshot.folder)
         ref = RepoRef(repo_id=snapshot.repo_id, revision=snapshot.revision, folder=folder)

@@ -5,7 +5,6 @@ Owns ``data/acceptance.toml`` and the order of the sources. The rate is always a
 
 import math
 import re
-import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,7 +136,8 @@ def _from_pair(row: PublishedPair, demand: Demand) -> Acceptance | None:
         return _carried_over(row, demand, [(item.task, rate) for item, rate in zip(used, rates, strict=True)])
     if demand.task is Task.MIXED:
         # A blend of tasks lies nearer to their mean than the single tasks do.
-        mean, spread = statistics.fmean(rates), statistics.pstdev(rates)
+        mean = _mean(rates)
+        spread = math.sqrt(_mean([(rate - mean) ** 2 for rate in rates]))
         rates, margin = [mean], max(margin, spread)
     return Acceptance(
         rate=_widened(rates, margin),
@@ -154,9 +154,9 @@ def _carried_over(row: PublishedPair, demand: Demand, rates: Sequence[tuple[Task
     """
     prior = _table()["prior"][row.method.value]
     margin = 2 * _table()["adjust"]["published_margin"]
-    wanted = statistics.fmean(prior[demand.task.value])
-    moved = [rate + wanted - statistics.fmean(prior[task.value]) for task, rate in rates]
-    apart = max(abs(wanted - statistics.fmean(prior[task.value])) for task, _ in rates)
+    wanted = _mean(prior[demand.task.value])
+    moved = [rate + wanted - _mean(prior[task.value]) for task, rate in rates]
+    apart = max(abs(wanted - _mean(prior[task.value])) for task, _ in rates)
     named = ", ".join(sorted({task.value for task, _ in rates}))
     return Acceptance(
         rate=_widened(moved, margin + apart),
@@ -164,6 +164,10 @@ def _carried_over(row: PublishedPair, demand: Demand, rates: Sequence[tuple[Task
         basis=Basis.DERIVED,
         decay_per_position=_decay(row.method.value),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _widened(values: Sequence[float], margin: float) -> Range:

@@ -79,7 +79,7 @@ def model_step_times(
     )
     rows = [
         _cycle(whole, small, draft.method, assumption, workload, num_speculative_tokens)
-        for assumption in _assumptions(target, device, workload)
+        for assumption in _assumptions(target, draft, device, workload)
     ]
     return StepTimes(
         target_seconds=_span(row.target for row in rows),
@@ -154,21 +154,33 @@ def _seconds(
     return max(reading, launching) + waiting + computing + talking
 
 
-def _assumptions(target: Model, device: Device | None, workload: Workload) -> tuple[_Assumption, ...]:
+def _assumptions(
+    target: Model, draft: Draft, device: Device | None, workload: Workload
+) -> tuple[_Assumption, ...]:
     bandwidths, intensities = _device_bounds(device)
-    return _corners(bandwidths, intensities, workload.enforce_eager, workload.tp > 1, _is_low_bit(target))
+    mixed = bool(target.architecture.experts or (draft.model is not None and draft.model.architecture.experts))
+    return _corners(bandwidths, intensities, workload.enforce_eager, workload.tp > 1, _is_low_bit(target), mixed)
 
 
 @lru_cache(maxsize=64)
 def _corners(
-    bandwidths: tuple[float, float], intensities: tuple[float, float], eager: bool, split: bool, low_bit: bool
+    bandwidths: tuple[float, float],
+    intensities: tuple[float, float],
+    eager: bool,
+    split: bool,
+    low_bit: bool,
+    mixed: bool,
 ) -> tuple[_Assumption, ...]:
-    """Every corner of the constants' ranges. Host times go together, and so do an engine's kernels."""
+    """Every corner of the constants' ranges. Host times go together, and so do an engine's kernels.
+
+    Without experts (``mixed`` False) their shares move nothing, so one corner of them is enough.
+    """
     table = _constants()
     engine = table["eager" if eager else "graphs"]
     links = table["tensor_parallel"]["all_reduce_seconds"] if split else [0.0]
     unpacking = table["low_bit"]["verify_token_share"][::-1] if low_bit else [0.0, 0.0]
-    experts = zip(table["experts"]["touched_share"], table["experts"]["verify_share"], strict=True)
+    experts = list(zip(table["experts"]["touched_share"], table["experts"]["verify_share"], strict=True))
+    experts = experts if mixed else experts[:1]
     corners = itertools.product((0, 1), (0, 1), (0, 1), (0, 1), links, experts)
     return tuple(
         _Assumption(
