@@ -7,11 +7,9 @@ what it cannot write becomes a note. Snapshots of one commit never change, so th
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -94,7 +92,7 @@ class SnapshotStore:
         return self._folder / _folder_name(repo_id) / f"{_UNSAFE.sub('_', commit)}.json"
 
     def _pointer(self, repo_id: str, revision: str, endpoint: str) -> Path:
-        digest = hashlib.sha256(f"{endpoint}\n{revision}".encode()).hexdigest()[:16]
+        digest = _sha256(f"{endpoint}\n{revision}")[:16]
         return self._folder / _folder_name(repo_id) / f"ref-{digest}.json"
 
     def _write(self, place: Path, document: Mapping[str, Any]) -> str | None:
@@ -149,7 +147,7 @@ def _xdg(variable: str, default: str) -> Path:
 
 def _folder_name(repo_id: str) -> str:
     """A file name for a repo: readable, and distinct also where file systems fold case."""
-    digest = hashlib.sha256(repo_id.encode()).hexdigest()[:8]
+    digest = _sha256(repo_id)[:8]
     return f"{_UNSAFE.sub('--', repo_id)[:150].lstrip('.')}.{digest}"
 
 
@@ -177,6 +175,8 @@ def _write_atomically(place: Path, document: Mapping[str, Any]) -> None:
     if len(content) > ENTRY_LIMIT_BYTES:
         raise ValueError(f"longer than {ENTRY_LIMIT_BYTES} bytes")
     place.parent.mkdir(parents=True, exist_ok=True)
+    import tempfile  # noqa: PLC0415 - slow to import, and reading needs it not
+
     descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=".new-", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -185,3 +185,9 @@ def _write_atomically(place: Path, document: Mapping[str, Any]) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _sha256(text: str) -> str:
+    import hashlib  # noqa: PLC0415 - slow to import, and the catalogue's models need it not
+
+    return hashlib.sha256(text.encode()).hexdigest()

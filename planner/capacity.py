@@ -1,7 +1,8 @@
 """The inverse questions: the largest context, the largest batch, the fewest devices that still fit for certain.
 
 Each is a search over ``make_plan`` with everything else held fixed. Needs grow with context and batch (a
-property test holds that), so a binary search finds the edge.
+property test holds that), so a search finds the edge; it begins where the cache of one plan, scaled up to the room
+that is left, would end.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ from model_catalog.errors import UsageError
 from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
 from planner.engines.context_limits import context_limits
+from planner.memory.breakdown import Group
 from planner.plan import Plan, make_plan
-from planner.verdict import Answer
+from planner.verdict import Answer, room_of
 from planner.workload import Workload
 
 MOST_BATCH: Final = 65_536
@@ -36,7 +38,9 @@ def max_context_tokens(serving: Serving, devices: Sequence[Device], engine: Engi
     def fits(tokens: int) -> bool:
         return _fits(serving, replace(serving.workload, context_tokens=tokens), devices, engine)
 
-    return _largest(fits, longest_context(serving), serving.workload.context_tokens)
+    return _largest(
+        fits, longest_context(serving), _guess(serving, devices, engine, serving.workload.context_tokens)
+    )
 
 
 def max_batch(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> int | None:
@@ -45,7 +49,7 @@ def max_batch(serving: Serving, devices: Sequence[Device], engine: EngineProfile
     def fits(batch: int) -> bool:
         return _fits(serving, replace(serving.workload, batch=batch), devices, engine)
 
-    return _largest(fits, MOST_BATCH, serving.workload.batch)
+    return _largest(fits, MOST_BATCH, _guess(serving, devices, engine, serving.workload.batch))
 
 
 def fewest_devices(
@@ -65,19 +69,43 @@ def fewest_devices(
 
 def _fits(serving: Serving, workload: Workload, devices: Sequence[Device], engine: EngineProfile) -> bool:
     try:
-        plan = make_plan(with_workload(serving, workload), devices, engine)
+        plan = make_plan(with_workload(serving, workload), devices, engine, with_pool=False)
     except UsageError:
         return False
     return plan.verdict.answer is Answer.FITS
 
 
-def _largest(fits: Callable[[int], bool], limit: int, start: int) -> int | None:
-    """The largest number in [1, limit] that fits, given that fitting is monotonic; begins at ``start``."""
-    low, high = 0, min(start, limit)
-    while fits(high):
-        if high == limit:
-            return limit
-        low, high = high, min(high * 2, limit)
+def _guess(serving: Serving, devices: Sequence[Device], engine: EngineProfile, value: int) -> int:
+    """Where the edge would lie if the cache grew in proportion to ``value`` and nothing else grew at all."""
+    try:
+        plan = make_plan(serving, devices, engine, with_pool=False)
+    except UsageError:
+        return value
+    edges = [value]
+    for rank in plan.ranks:
+        cache = rank.breakdown.of_group(Group.KV_CACHE).high_bytes
+        free = room_of(rank.rank.device, serving.workload.memory_limit_bytes).free_bytes
+        if cache and free is not None:
+            edges.append(value + (free - rank.breakdown.total.high_bytes) * value // cache)
+    return min(edges[1:], default=value)
+
+
+def _largest(fits: Callable[[int], bool], limit: int, guess: int) -> int | None:
+    """The largest number in [1, limit] that fits, given that fitting is monotonic; gallops away from ``guess``."""
+    low, high, step = 0, limit + 1, 1
+    here = max(1, min(guess, limit))
+    upwards = fits(here)
+    while True:
+        if upwards:
+            low, here = here, min(here + step, limit)
+        else:
+            high, here = here, here - step
+        if low == limit or here <= low:
+            break
+        if fits(here) is not upwards:
+            low, high = (low, here) if upwards else (here, high)
+            break
+        step *= 2
     while high - low > 1:
         middle = (low + high) // 2
         if fits(middle):

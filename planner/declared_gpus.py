@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from model_catalog.bounds import Basis, ByteRange
@@ -18,6 +18,9 @@ from model_catalog.units import GB, GIB, MIB, parse_size, to_gib
 from planner.cuda_total import declared_engine_total, stated_engine_total
 from planner.devices import Device, DeviceSource
 from planner.errors import UnknownGpuError
+
+_KEY: Final = re.compile(r"[a-z0-9-]{1,64}")
+_DATA: Final = Path(__file__).parent / "data" / "gpus.toml"
 
 _MOST_DEVICES: Final = 1024
 _SMALLEST_SIZE_BYTES: Final = GIB
@@ -123,8 +126,18 @@ def _read_row(key: str, row: Mapping[str, Any]) -> DeclaredGpu:
 @cache
 def declared_gpus() -> tuple[DeclaredGpu, ...]:
     """All rows, in the order of the table. Read once, at the first call."""
-    text = files("planner").joinpath("data", "gpus.toml").read_text(encoding="utf-8")
+    text = _DATA.read_text(encoding="utf-8")
     return tuple(_read_row(key, row) for key, row in tomllib.loads(text).items())
+
+
+def _read_key(key: str) -> DeclaredGpu | None:
+    """The row of exactly this key, parsed alone: the whole table takes as long as a plan."""
+    if not _KEY.fullmatch(key):
+        return None
+    _, header, rest = f"\n{_DATA.read_text(encoding='utf-8')}".partition(f"\n[{key}]\n")
+    if not header:
+        return None
+    return _read_row(key, tomllib.loads(rest.partition("\n[")[0]))
 
 
 def _normalise(text: str) -> str:
@@ -158,6 +171,9 @@ def find_gpu(text: str) -> DeclaredGpu:
     Raises:
         UnknownGpuError: when no row has the name, with near names; or when several have it.
     """
+    exact = _read_key(text)
+    if exact is not None:
+        return exact
     wanted = _normalise(text)
     found = _names().get(wanted, ()) if wanted else ()
     if len(found) == 1:

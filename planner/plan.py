@@ -84,8 +84,12 @@ class Plan:
         return self.draft_budget is not None and self.draft_budget.within is False
 
 
-def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> Plan:
+def make_plan(
+    serving: Serving, devices: Sequence[Device], engine: EngineProfile, *, with_pool: bool = True
+) -> Plan:
     """Plan ``serving`` on ``devices`` (one per TP x PP rank, stage by stage) as ``engine`` would run it.
+
+    ``with_pool`` False leaves the engine's own pool out (``cache`` None): a search asks for verdicts only.
 
     Raises:
         ParallelismError: too few devices, or degrees the model or the engine cannot take.
@@ -127,7 +131,7 @@ def make_plan(serving: Serving, devices: Sequence[Device], engine: EngineProfile
         gpu_memory_utilization=fraction,
         window=window,
         possible_window=possible,
-        cache=_pool(serving, engine, plans),
+        cache=_pool(serving, engine, plans) if with_pool else None,
         draft_budget=_draft_budget(serving, plans),
         verdict=_overall(serving, plans, binding, window, possible),
     )

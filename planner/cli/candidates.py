@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from model_catalog.proposals import propose
 from model_catalog.repo_kind import require_model
 from model_catalog.snapshot import RepoKind, RepoRef
 from model_catalog.tokenizer import TokenizerFacts, reading_would_help, tokenizer_facts
-from planner.cli.drafts import NO_DRAFT, load_drafts, method_of
+from planner.cli.drafts import Offers, load_drafts, method_of
 from planner.cli.model_source import hub_endpoint, is_offline, load_model
 from planner.cli.options import PlanOptions
 from planner.cli.output import Output
@@ -39,19 +39,6 @@ from planner.workload import Workload
 _NAMED_SOURCE: Final = "named by you"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offers:
-    """The drafts to judge, those that could not even be read, and whether the user named them.
-
-    ``asked`` is False with ``--draft none``: then nobody asks whether speculation pays.
-    """
-
-    offers: tuple[Offer, ...] = ()
-    discarded: tuple[Discarded, ...] = ()
-    named: bool = False
-    asked: bool = True
-
-
 def gather_offers(
     options: PlanOptions,
     target: Model,
@@ -65,8 +52,6 @@ def gather_offers(
     Raises:
         UsageError, ModelError, NetworkError: about a draft that the user named.
     """
-    if NO_DRAFT in options.drafts:
-        return Offers(asked=False)
     if options.drafts:
         drafts = load_drafts(options, target, output)
         found = [(_named(draft), draft) for draft in drafts]

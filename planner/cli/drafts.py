@@ -1,8 +1,9 @@
 """What ``--draft`` and ``--num-speculative-tokens`` mean for a target: draft records, loaded and checked."""
 
+from dataclasses import dataclass
 from typing import Final
 
-from model_catalog.drafts import METHOD_OF_HEAD, DraftMethod
+from model_catalog.drafts import METHOD_OF_HEAD, Discarded, DraftMethod
 from model_catalog.errors import NotAModelError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model
@@ -11,9 +12,23 @@ from planner.cli.model_source import load_model
 from planner.cli.options import DEFAULT_SPECULATIVE_TOKENS, PlanOptions
 from planner.cli.output import Output
 from planner.engines.base import Draft
+from planner.speculation.selection import Offer
 
 NO_DRAFT: Final = "none"
 _BUILT_IN: Final = {"mtp": DraftMethod.MTP, "ngram": DraftMethod.NGRAM}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """The drafts to judge, those that could not even be read, and whether the user named them.
+
+    ``asked`` is False with ``--draft none``: then nobody asks whether speculation pays.
+    """
+
+    offers: tuple[Offer, ...] = ()
+    discarded: tuple[Discarded, ...] = ()
+    named: bool = False
+    asked: bool = True
 
 
 def check_draft_names(names: tuple[str, ...]) -> None:

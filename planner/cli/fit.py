@@ -1,10 +1,12 @@
 """`specplan fit`: the place where models, devices and an engine meet a plan."""
 
+from collections.abc import Sequence
+
 import click
 
+from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
-from planner.cli.candidates import gather_offers
-from planner.cli.drafts import check_draft_names
+from planner.cli.drafts import NO_DRAFT, Offers, check_draft_names
 from planner.cli.failure import EXIT_OF_ANSWER
 from planner.cli.model_source import load_model
 from planner.cli.options import (
@@ -22,12 +24,14 @@ from planner.cli.options import (
 )
 from planner.cli.output import Output
 from planner.cli.where import choose_devices, tensor_parallel
-from planner.engines.base import Serving
+from planner.devices import Device
+from planner.engines.base import EngineProfile, Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
 from planner.report.advice import Advice, advise
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
+from planner.workload import Workload
 
 
 @click.command("fit")
@@ -70,7 +74,7 @@ def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: 
     workload, remark = with_checkpoint_cache(workload, target, engine.name)
     if remark is not None:
         output.note(remark.code, remark.text)
-    gathered = gather_offers(options, target, devices, engine, workload, output)
+    gathered = _gather(options, target, devices, engine, workload, output)
     alone = Serving(target=target, draft=None, workload=workload)
     findings = find(
         alone,
@@ -93,6 +97,21 @@ def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: 
     if output.json_target is not None:
         _write(findings, facts, advice, target_name, options, output, exit_code)
     return exit_code
+
+
+def _gather(
+    options: PlanOptions,
+    target: Model,
+    devices: Sequence[Device],
+    engine: EngineProfile,
+    workload: Workload,
+    output: Output,
+) -> Offers:
+    if NO_DRAFT in options.drafts:
+        return Offers(asked=False)
+    from planner.cli.candidates import gather_offers  # noqa: PLC0415 - the target alone needs none of it
+
+    return gather_offers(options, target, devices, engine, workload, output)
 
 
 def _print(findings: Findings, facts: TargetFacts, advice: Advice, options: PlanOptions, output: Output) -> None:

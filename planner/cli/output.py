@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +98,8 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
+    import tempfile  # noqa: PLC0415 - slow to import, and only a document in a file needs it
+
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     temporary = Path(name)
     try:

@@ -11,6 +11,7 @@ from planner.commands.model_names import model_name
 from planner.commands.vllm_versions import (
     DRAFT_CAPS_TARGET_SINCE,
     FIELD_SINCE,
+    METHOD_BY_PATH,
     NEWEST_KNOWN,
     has_field,
     written,
@@ -18,7 +19,6 @@ from planner.commands.vllm_versions import (
 from planner.engines.base import Draft
 from planner.engines.vllm_shape import release_of
 from planner.plan import Plan
-from planner.speculation.rules_vllm import METHOD_BY_PATH
 
 _BATCH_RANGES: Final = "num_speculative_tokens_per_batch_size"
 

@@ -39,6 +39,9 @@ FIELD_SINCE: Final[dict[str, tuple[int, int]]] = {
 #: before, sequences beyond the draft's context simply are not speculated on.
 DRAFT_CAPS_TARGET_SINCE: Final = (0, 33)
 
+#: Parts of a draft's path, in lower case, that make vLLM take another method than the one asked for.
+METHOD_BY_PATH: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+
 
 def check_version(version: str) -> None:
     """Refuse releases that the table does not cover.

@@ -9,7 +9,6 @@ layers lie outermost, which grouped-query and latent attention resolve to.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Final
 
 from model_catalog.errors import UsageError
@@ -18,8 +17,8 @@ from planner.engines.vllm_layout import LayerRun, PagedLayer, PageKind
 
 _FULL_FAMILY: Final = frozenset({PageKind.FULL, PageKind.LATENT})
 _LOCAL: Final = frozenset({PageKind.SLIDING, PageKind.CHUNKED})
-#: Buckets closer in size than this are padded to the larger one rather than split by the smaller one.
-_PADDING_LIMIT: Final = Fraction(3, 2)
+#: Buckets closer in size than 3 : 2 are padded to the larger one rather than split by the smaller one.
+_PADDING_LIMIT: Final = (3, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +177,8 @@ def _unify_pages(runs: tuple[LayerRun, ...]) -> tuple[LayerRun, ...] | None:
 def _split(runs: Sequence[LayerRun]) -> tuple[LayerGroup, ...]:
     """Cut each kind of layer into groups of one size: the smallest bucket's, or the largest's if close."""
     sizes = [run.count for run in runs]
-    group_size = max(sizes) if max(sizes) < min(sizes) * _PADDING_LIMIT else min(sizes)
+    least, most = min(sizes), max(sizes)
+    group_size = most if most * _PADDING_LIMIT[1] < least * _PADDING_LIMIT[0] else least
     groups = []
     for run in runs:
         number = ceil_div(run.count, group_size)

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from model_catalog.bounds import Basis
@@ -19,6 +19,8 @@ from planner.engines.base import Draft
 from planner.speculation.mean_length import DECAY_PER_POSITION, conditional_rates, rate_from_length
 from planner.speculation.prediction import Acceptance, Demand, Task
 from planner.speculation.ranges import Range
+
+_DATA: Final = Path(__file__).parent.parent / "data" / "acceptance.toml"
 
 _LOWEST, _HIGHEST = 0.01, 0.99
 _OTHER_FAMILY: Final = "other_family"
@@ -234,4 +236,4 @@ def _read_pair(row: Mapping[str, Any]) -> PublishedPair:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    return tomllib.loads(files("planner").joinpath("data", "acceptance.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(_DATA.read_text(encoding="utf-8"))

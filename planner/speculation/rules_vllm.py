@@ -6,16 +6,11 @@ and 0.25 for when a setting or method appeared.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from model_catalog.model import Model
-from planner.commands.vllm_versions import DRAFT_CAPS_TARGET_SINCE, FIELD_SINCE, METHOD_SINCE
+from planner.commands.vllm_versions import DRAFT_CAPS_TARGET_SINCE, FIELD_SINCE, METHOD_BY_PATH, METHOD_SINCE
 from planner.speculation.compatibility import Check
 from planner.speculation.pair_rules import Pair, token_check
-
-#: Parts of a draft's path, in lower case, that make vLLM take another method than the one asked for.
-METHOD_BY_PATH: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
-#: (last version seen without, first seen with) a method.
 
 
 def checks(pair: Pair) -> Iterator[Check]:

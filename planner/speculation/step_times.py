@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from model_catalog.bounds import Basis
@@ -24,6 +24,8 @@ from planner.speculation.prediction import StepTimes
 from planner.speculation.ranges import Range
 from planner.speculation.traffic import StepTraffic, draft_traffic, model_traffic
 from planner.workload import Workload
+
+_DATA: Final = Path(__file__).parent.parent / "data" / "step_times.toml"
 
 #: Methods that draft all k tokens in one pass.
 ONE_PASS: Final = frozenset({DraftMethod.DFLASH, DraftMethod.DSPARK})
@@ -236,5 +238,5 @@ def _span(values: Iterable[float]) -> Range:
 
 @cache
 def _constants() -> Mapping[str, Any]:
-    text = files("planner").joinpath("data", "step_times.toml").read_text(encoding="utf-8")
+    text = _DATA.read_text(encoding="utf-8")
     return tomllib.loads(text)
