@@ -27,6 +27,7 @@ from planner.cli.drafts import Offers, load_drafts, method_of
 from planner.cli.model_source import hub_endpoint, is_offline, load_model
 from planner.cli.options import PlanOptions
 from planner.cli.output import Output
+from planner.commands.registry import known_engine
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile
 from planner.speculation.compatibility import Compatibility
@@ -140,6 +141,7 @@ class _Judge:
         tokens = options.num_speculative_tokens
         self._k_range = DEFAULT_K_RANGE if tokens is None else (tokens.least, tokens.most)
         self._tokenizer = tokenizer_facts(target)
+        self._elsewhere = tuple(known_engine(name) for name in options.also_for)
         self._offline = is_offline(offline=options.offline)
 
     def offer(self, candidate: Candidate, draft: Draft) -> Offer:
@@ -151,8 +153,13 @@ class _Judge:
         return Offer(
             draft=chosen,
             candidate=candidate,
-            compatibility=self._compatibility(chosen),
+            compatibility=self._compatibility(chosen, self._engine.name, self._engine.version),
             prediction=prediction,
+            elsewhere=tuple(
+                found
+                for name, version in self._elsewhere
+                if (found := self._compatibility(chosen, name, version)) is not None
+            ),
         )
 
     def _range_of(self, draft: Draft) -> tuple[int, int]:
@@ -164,8 +171,8 @@ class _Judge:
                 most = min(most, block)
         return min(least, most), most
 
-    def _compatibility(self, draft: Draft) -> Compatibility | None:
-        if self._engine.name not in judged_engines():
+    def _compatibility(self, draft: Draft, engine: str, version: str) -> Compatibility | None:
+        if engine not in judged_engines():
             return None
         facts: TokenizerFacts | None = None
         if draft.method is DraftMethod.DRAFT_MODEL and draft.model is not None:
@@ -175,8 +182,8 @@ class _Judge:
                     self._tokenizer = self._read(self._target)
                 facts = self._read(draft.model)
         return judge_pair(
-            self._engine.name,
-            self._engine.version,
+            engine,
+            version,
             self._target,
             draft,
             self._tokenizer,

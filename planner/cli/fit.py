@@ -86,7 +86,7 @@ def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: 
         demand=options.demand() if gathered.asked else None,
     )
     facts = target_facts(target, workload)
-    advice = advise(findings)
+    advice = advise(findings, options.also_for)
     if advice.why_not is not None:
         output.note("no_command", f"no command can be written: {advice.why_not}")
     exit_code = EXIT_OF_ANSWER[findings.answer]

@@ -52,6 +52,7 @@ class PlanOptions:
     task: str = Task.MIXED.value
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    also_for: tuple[str, ...] = ()
 
     def demand(self) -> Demand:
         """The load of a prediction: half of the context each for prompt and output, 1024 at most."""
@@ -169,6 +170,12 @@ def demand_options() -> Callable[[Decorated], Decorated]:
             default=Task.MIXED.value,
             show_default=True,
             help="What is generated; acceptance depends on it.",
+        ),
+        click.option(
+            "--also-for",
+            multiple=True,
+            metavar="ENGINE",
+            help="Also say what this engine makes of the pair, with its command: sglang, llama.cpp, ...",
         ),
         valued("--prompt-tokens", value=COUNT, text="Prompt length.  [half of the context, at most 1024]"),
         valued("--output-tokens", value=COUNT, text="Output length.  [half of the context, at most 1024]"),

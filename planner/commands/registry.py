@@ -47,6 +47,41 @@ _WRITERS: Final[dict[str, Callable[[_Request], StartCommand]]] = {
 }
 
 
+#: The release that each writer's syntax was read from.
+_READ_FROM: Final = {
+    "vllm": "0.33.0",
+    "sglang": "0.5.23",
+    "tensorrt-llm": "1.2.1",
+    "llama.cpp": "0.3.36",
+    "transformers": "5.24.0",
+}
+
+
+def known_engine(text: str) -> tuple[str, str]:
+    """(name, version) of ``sglang`` or ``sglang==0.5.23``; without a version the one whose syntax was read.
+
+    Raises:
+        UsageError: for an unknown engine, or a version that is not dotted numbers.
+    """
+    name, separator, version = text.partition("==")
+    known = _known_name(name)
+    if separator and not all(part.isdigit() for part in version.split(".")):
+        raise UsageError(f"{version!r} is not a version", subject=text, hint=f"write {known}=={_READ_FROM[known]}")
+    return known, version or _READ_FROM[known]
+
+
+def _known_name(text: str) -> str:
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    name = next((known for known in _WRITERS if re.sub(r"[^a-z]", "", known) == plain), None)
+    if name is None:
+        raise UsageError(
+            f"no command is known for the engine {text!r}",
+            subject="--engine",
+            hint=f"use one of {', '.join(_WRITERS)}",
+        )
+    return name
+
+
 def command_engines() -> tuple[str, ...]:
     """Engines that a command can be written for."""
     return tuple(_WRITERS)
@@ -68,14 +103,7 @@ def start_command(
     Raises:
         UsageError: an unknown engine, a pair that it refuses, or what its command line cannot say.
     """
-    plain = re.sub(r"[^a-z]", "", engine_name.lower())
-    name = next((known for known in _WRITERS if re.sub(r"[^a-z]", "", known) == plain), None)
-    if name is None:
-        raise UsageError(
-            f"no command is known for the engine {engine_name!r}",
-            subject="--engine",
-            hint=f"use one of {', '.join(_WRITERS)}",
-        )
+    name = _known_name(engine_name)
     if compatibility is not None and compatibility.verdict is CompatibilityVerdict.REFUSED:
         check = next((check for check in compatibility.failed if check.passed is False), None)
         raise UsageError(

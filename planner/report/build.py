@@ -11,7 +11,7 @@ from planner.devices import Device
 from planner.engines.base import EngineCache
 from planner.memory.breakdown import LineItem
 from planner.plan import DraftBudget, Plan, RankPlan
-from planner.report.advice import NO_ADVICE, Advice
+from planner.report.advice import NO_ADVICE, Advice, Elsewhere
 from planner.report.document import (
     AssumptionEntry,
     Bounds,
@@ -22,6 +22,7 @@ from planner.report.document import (
     CompatibilityEntry,
     CostEntry,
     DeviceEntry,
+    ElsewhereEntry,
     Engine,
     EngineCacheEntry,
     Item,
@@ -80,6 +81,7 @@ def build_report(
         candidates=_candidates(findings),
         worthwhile=_worthwhile(findings.worth),
         recommendation=_recommendation(findings.chosen, advice.command),
+        elsewhere=[_elsewhere(found) for found in advice.elsewhere],
         problems=[
             ProblemEntry(
                 code=problem.code,
@@ -327,6 +329,20 @@ def _recommendation(chosen: JudgedDraft | None, command: StartCommand | None) ->
         command_text=command.text,
         python=command.python,
         notes=list(command.notes),
+    )
+
+
+def _elsewhere(found: Elsewhere) -> ElsewhereEntry:
+    command = found.command
+    return ElsewhereEntry(
+        engine=found.engine,
+        version=found.version,
+        compatibility=_compatibility(found.compatibility),
+        command=None if command is None else list(command.argv),
+        command_text=None if command is None else command.text,
+        python=None if command is None else command.python,
+        files={} if command is None else dict(command.files),
+        why_not=found.why_not,
     )
 
 

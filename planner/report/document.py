@@ -310,6 +310,19 @@ class Recommendation(Part):
     notes: list[str] = Field(default_factory=list)
 
 
+class ElsewhereEntry(Part):
+    """What another engine makes of the pair (its memory was not planned), and its command or why there is none."""
+
+    engine: str
+    version: str
+    compatibility: CompatibilityEntry | None
+    command: list[str] | None
+    command_text: str | None
+    python: str | None
+    files: dict[str, str]
+    why_not: str | None
+
+
 class ProblemEntry(Part):
     """A known problem that the plan shows, with its remedies."""
 
@@ -338,6 +351,7 @@ class Report(Part):
     worthwhile: Worthwhile | None = None
     recommendation: Recommendation | None = None
     problems: list[ProblemEntry] = Field(default_factory=list)
+    elsewhere: list[ElsewhereEntry] = Field(default_factory=list)
 
 
 class ErrorEntry(Part):

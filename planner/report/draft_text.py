@@ -6,6 +6,7 @@ from typing import Final
 
 from model_catalog.drafts import DraftMethod
 from planner.commands.base import StartCommand
+from planner.report.advice import Elsewhere
 from planner.report.findings import Findings, JudgedDraft
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
@@ -157,6 +158,24 @@ def problems_block(problems: Sequence[Problem], *, verbose: bool) -> str:
         for remedy in problem.remedies[:2]:
             lines += wrapped(f"    - {safe_line(remedy)}", indent=6)
     return "\n".join(lines)
+
+
+def elsewhere_block(elsewhere: Sequence[Elsewhere]) -> str:
+    """What other engines make of the pair, each with its command; empty where nobody asked."""
+    blocks = []
+    for found in elsewhere:
+        said = "" if found.compatibility is None else f": {found.compatibility.verdict.value.replace('_', ' ')}"
+        lines = [paint(f"Under {found.engine} {found.version}{said}", "heading")]
+        if found.why_not is not None:
+            lines += wrapped(f"  no command: {safe_line(found.why_not)}", indent=4)
+        if found.command is not None:
+            lines += [f"  {line}" for line in found.command.lines]
+            for name, content in found.command.files:
+                lines += [f"  {safe_line(name)}:", *(f"    {safe_line(line)}" for line in content.splitlines())]
+            for note in found.command.notes:
+                lines += wrapped(f"  note: {safe_line(note)}", indent=8)
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def _row(judged: JudgedDraft, rank: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from planner.report.draft_text import (
     METHOD_NAMES,
     command_block,
     drafts_block,
+    elsewhere_block,
     prediction_rows,
     problems_block,
     worth_block,
@@ -40,6 +41,9 @@ _ANSWERS: Final[dict[Answer, tuple[str, Style]]] = {
     Answer.UNKNOWN: ("CANNOT TELL", "unsure"),
 }
 
+#: Reasons against a draft that the verdict on the pair says already.
+_TOLD_BY_THE_VERDICT: Final = frozenset({"does_not_fit", "reading_missing"})
+
 
 def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False, advice: Advice = NO_ADVICE) -> str:
     """The whole answer of `fit`."""
@@ -61,6 +65,7 @@ def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False, a
         blocks.append(_remedies(set_up))
     blocks.append(problems_block(advice.problems, verbose=verbose))
     blocks.append(command_block(advice.command, findings.chosen))
+    blocks.append(elsewhere_block(advice.elsewhere))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -72,7 +77,7 @@ def verdict_lines(findings: Findings) -> list[str]:
     lines += [line for reason in plan.verdict.reasons for line in wrapped(f"  {safe_line(reason.text)}", indent=2)]
     if shown is not None and not shown.accepted:
         for reason in shown.reasons:
-            if reason.code == "over_draft_budget":
+            if reason.code not in _TOLD_BY_THE_VERDICT:
                 lines += wrapped(f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(reason.text)}.", indent=2)
         lines += wrapped(f"The target alone: {verdict_line(findings.alone.plan)}", indent=2)
     return lines
@@ -82,10 +87,13 @@ def answer_line(findings: Findings) -> str:
     """The answer in one line of any length."""
     shown = findings.shown
     if shown is not None and not shown.accepted:
-        refused = next((reason for reason in shown.reasons if reason.code == "over_draft_budget"), None)
+        refused = next((reason for reason in shown.reasons if reason.code not in _TOLD_BY_THE_VERDICT), None)
         if refused is not None:
             return f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(refused.text)}."
-    return verdict_line(findings.told.plan)
+    line = verdict_line(findings.told.plan)
+    if findings.worth is not None and findings.chosen is None and shown is None:
+        return f"{paint('NO DRAFT', 'bad')}: none of those found will do. The target alone: {line}"
+    return line
 
 
 def verdict_line(plan: Plan) -> str:

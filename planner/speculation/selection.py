@@ -24,13 +24,15 @@ WORTH_IT: Final = 1.05
 class Offer:
     """A draft on the table: where it comes from, what the engine says to the pair, what it may bring.
 
-    ``compatibility`` and ``prediction`` are None where nobody asked (a plan for memory alone).
+    ``compatibility`` and ``prediction`` are None where nobody asked (a plan for memory alone). ``elsewhere`` is
+    what other engines that were asked about say to the same pair.
     """
 
     draft: Draft
     candidate: Candidate | None = None
     compatibility: Compatibility | None = None
     prediction: Prediction | None = None
+    elsewhere: tuple[Compatibility, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,7 +53,10 @@ def rejections(offer: Offer, plan: Plan | None) -> tuple[Reason, ...]:
     if plan is not None:
         reasons += _memory_rejections(plan)
     prediction = offer.prediction
-    if prediction is not None and prediction.speedup is not None and prediction.speedup.high < 1:
+    if prediction is not None and prediction.num_speculative_tokens == 0:
+        text = "plain decoding is predicted to be as fast as any k that was allowed"
+        reasons.append(Reason(code="off_wins", text=text))
+    elif prediction is not None and prediction.speedup is not None and prediction.speedup.high < 1:
         text = (
             f"slower at best: {prediction.speedup.low:.2f} to {prediction.speedup.high:.2f} times plain decoding"
         )

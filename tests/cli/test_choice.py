@@ -1,0 +1,111 @@
+"""Choosing a draft on the command line, on models of the embedded catalogue without a network."""
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    place = tmp_path_factory.mktemp("home")
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "HF_HOME"):
+        monkeypatch.setenv(name, str(place / name))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def document(arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    exit_code = main([*arguments.split(), "--json", "-"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found["exit_code"] == exit_code
+    return exit_code, found
+
+
+def test_fit_finds_judges_and_recommends(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, found = document("fit Qwen/Qwen3-32B --gpu h100-80gb:2", capsys)
+    assert exit_code == 0
+    names = [row["repo_id"] or row["method"] for row in found["candidates"]]
+    assert {"Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "ngram"} <= set(names)
+    assert any(row["method"] == "eagle3" for row in found["candidates"])
+    accepted = [row for row in found["candidates"] if row["accepted"]]
+    assert [row["rank"] for row in accepted] == list(range(1, len(accepted) + 1))
+    for row in accepted:
+        speedup = row["prediction"]["speedup"]
+        assert 0 < speedup["low"] < speedup["high"] <= row["prediction"]["mean_acceptance_length"]["high"]
+        assert row["prediction"]["acceptance"]["source"]
+        assert row["budget"]["share"] <= 0.15
+    best = found["recommendation"]
+    assert best["draft"] == names[0]
+    config = json.loads(best["command"][best["command"].index("--speculative-config") + 1])
+    assert config["num_speculative_tokens"] == best["num_speculative_tokens"]
+    assert config["method"] == best["method"]
+    assert found["worthwhile"]["answer"] in {"yes", "depends"}
+    assert found["verdict"]["answer"] == "fits"
+
+
+def test_drafts_shows_the_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drafts", "Qwen/Qwen3-32B", "--gpu", "h100-80gb:2"]) == 0
+    shown = capsys.readouterr().out
+    assert "Qwen/Qwen3-0.6B" in shown
+    assert "Worth it?" in shown
+    assert "KV cache" not in shown
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "reason"),
+    [
+        # vLLM's own rule: config vocab_size must be equal (152,064 and 151,936; 262,208 and 262,144)
+        ("Qwen/Qwen2.5-72B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct --tp 2", "152,064"),
+        ("google/gemma-3-27b-it", "google/gemma-3-1b-it", "262,208"),
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-8B", "no smaller"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "its own draft"),
+    ],
+)
+def test_a_draft_that_cannot_serve_is_refused_with_its_figures(
+    target: str, draft: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code, found = document(f"fit {target} --draft {draft} --gpu h200-141gb:2", capsys)
+    assert exit_code == 3
+    assert found["recommendation"] is None
+    texts = " ".join(remark["text"] for remark in found["candidates"][0]["reasons"])
+    assert reason in texts
+    assert main(["fit", target, "--draft", *draft.split(), "--gpu", "h200-141gb:2", "--quiet"]) == 3
+    assert capsys.readouterr().out.startswith("DRAFT REFUSED")
+
+
+def test_equal_sizes_with_other_tokens_are_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    # The example that guides print: equal vocab_size, four ids that the draft does not have.
+    _, found = document("drafts Qwen/Qwen3-8B --draft Qwen/Qwen2.5-0.5B-Instruct --gpu h100-80gb", capsys)
+    (row,) = found["candidates"]
+    assert row["compatibility"]["verdict"] == "accepted_with_warning"
+    assert any("4 ids differ" in check["text"] for check in row["compatibility"]["checks"])
+
+
+def test_other_engines_say_what_they_make_of_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "fit Qwen/Qwen3-8B --draft Qwen/Qwen2.5-0.5B-Instruct --gpu h100-80gb --also-for sglang"
+    _, found = document(f"{arguments} --also-for tensorrt-llm", capsys)
+    sglang, tensorrt = found["elsewhere"]
+    assert (sglang["compatibility"]["verdict"], sglang["command"]) == ("refused", None)
+    assert sglang["why_not"]
+    assert tensorrt["command"][0] == "trtllm-serve"
+    assert "Draft_Target" in next(iter(tensorrt["files"].values()))
+
+
+def test_an_unknown_engine_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "Qwen/Qwen3-8B", "--gpu", "h100-80gb", "--also-for", "llamafile"]) == 2
+    assert "sglang" in capsys.readouterr().err
+
+
+def test_off_may_win_where_zero_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    # gpt-oss-20b for 120b: 24 layers for 36, both mixtures: slower at every k, so no speculation is best.
+    arguments = "fit openai/gpt-oss-120b --draft openai/gpt-oss-20b --gpu h100-80gb:2 --num-speculative-tokens 0-4"
+    exit_code, found = document(arguments, capsys)
+    assert exit_code == 3
+    assert [remark["code"] for remark in found["candidates"][0]["reasons"]] == ["off_wins"]
+
+
+def test_nothing_found_names_what_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "l4", "--batch", "16", "--quiet"]) == 3
+    assert capsys.readouterr().out.startswith("NO DRAFT: none of those found will do.")
