@@ -47,7 +47,7 @@ from planner.workload import Workload
     output_options(),
 )
 def command(target: str, **given: object) -> int:
-    """Does TARGET fit, with the draft you name, and what would make it fit?
+    """Does TARGET fit, with which draft, how much faster, and what would make it fit?
 
     TARGET is a Hub repo (org/name or org/name@revision), a local folder, or a name from `specplan models`.
 

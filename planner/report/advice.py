@@ -1,6 +1,6 @@
 """What to run, out of what was found: the engine's command for the recommended plan, and other engines'."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from model_catalog.errors import UsageError
@@ -53,7 +53,9 @@ def advise(findings: Findings, also_for: tuple[str, ...] = ()) -> Advice:
         None if shown is None else shown.offer.compatibility,
         None if shown is None else shown.offer.prediction,
     )
-    elsewhere = tuple(_elsewhere(findings, shown, *known_engine(text)) for text in also_for)
+    elsewhere = tuple(
+        _elsewhere(findings, shown or findings.turned_down, *known_engine(text)) for text in also_for
+    )
     refused = plan.verdict.answer not in {Answer.FITS, Answer.TIGHT}
     if refused or (chosen is None and findings.worth is not None) or plan.engine.name not in command_engines():
         return Advice(problems=problems, elsewhere=elsewhere)
@@ -76,8 +78,12 @@ def advise(findings: Findings, also_for: tuple[str, ...] = ()) -> Advice:
 def _elsewhere(findings: Findings, shown: JudgedDraft | None, engine: str, version: str) -> Elsewhere:
     verdicts = () if shown is None else shown.offer.elsewhere
     compatibility = next((found for found in verdicts if found.engine == engine), None)
+    plan = findings.told.plan
+    if shown is not None and shown.set_up is None:
+        # This engine cannot start the pair; the other one may, and its command reads only what is served.
+        plan = replace(plan, serving=replace(plan.serving, draft=shown.draft))
     try:
-        command = start_command(engine, version, findings.told.plan, compatibility)
+        command = start_command(engine, version, plan, compatibility)
     except UsageError as refusal:
         return Elsewhere(
             engine=engine, version=version, compatibility=compatibility, command=None, why_not=refusal.message

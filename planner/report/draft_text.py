@@ -225,7 +225,15 @@ def _refusals(findings: Findings) -> list[str]:
         if not judged.accepted:
             why = "; ".join(safe_line(reason.text) for reason in judged.reasons)
             lines += wrapped(f"{safe_line(judged.name)} will not do: {why}", indent=2)
+            if findings.named:
+                lines += _ways_out(judged)
     for discarded in findings.discarded:
         text = f"{safe_line(discarded.candidate.name)} left out: {safe_line(discarded.text)}"
         lines += wrapped(text, indent=2)
     return lines
+
+
+def _ways_out(judged: JudgedDraft) -> list[str]:
+    """What would help a draft that the user wanted, by the checks that it failed."""
+    remedies = [check.remedy for check in judged.offer.checks if check.passed is False and check.refuses]
+    return [line for remedy in remedies if remedy for line in wrapped(f"  - {safe_line(remedy)}", indent=4)]

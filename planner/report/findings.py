@@ -11,9 +11,10 @@ from model_catalog.errors import UsageError
 from planner.capacity import max_batch, max_context_tokens, with_workload
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile, Serving
+from planner.errors import ParallelismError
 from planner.plan import Plan, make_plan
 from planner.report.remedies import Remedy, find_remedies
-from planner.speculation.compatibility import CompatibilityVerdict
+from planner.speculation.compatibility import DRAFT_TP, CompatibilityVerdict
 from planner.speculation.draft_cost import DraftCost, draft_cost
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer, Worth, promise, rejections
@@ -110,6 +111,14 @@ class Findings:
         return (self.shown.set_up if self.shown else None) or self.alone
 
     @property
+    def turned_down(self) -> JudgedDraft | None:
+        """The named draft that is told as refused: the shown one, or the first that cannot even be sized."""
+        if self.chosen is not None or not self.named or not self.drafts:
+            return None
+        draft = self.shown or self.drafts[0]
+        return None if draft.accepted else draft
+
+    @property
     def answer(self) -> Answer:
         """The answer that becomes the exit code: drafts were looked for and none will do is a "no"."""
         if self.chosen is not None or (not self.drafts and self.worth is None):
@@ -132,8 +141,9 @@ def find(
 ) -> Findings:
     """Plan the target alone and with each draft; order the drafts; say whether speculation pays.
 
-    ``named``: the user named the drafts, so an engine's refusal of a pair is an error, not a rejection. ``demand``
-    None: only memory is asked about.
+    ``named``: the user named the drafts, so asking for what the engine cannot do with one is an error, not a
+    rejection; that it cannot be split as widely as the target is a rejection all the same. ``demand`` None: only
+    memory is asked about.
 
     Raises:
         UsageError, ParallelismError: what the engine would refuse.
@@ -187,10 +197,13 @@ def _judge_draft(alone: Plan, offer: Offer, devices: Sequence[Device], *, strict
     try:
         plan = make_plan(replace(alone.serving, draft=offer.draft), devices, alone.engine)
     except UsageError as refusal:
-        if strict:
+        if strict and not isinstance(refusal, ParallelismError):
             raise
-        reason = Reason(code="engine_refuses", text=refusal.message)
-        return JudgedDraft(offer=offer, set_up=None, accepted=False, reasons=(reason, *rejections(offer, None)))
+        reasons = rejections(offer, None)
+        said = any(check.name == DRAFT_TP and check.passed is False for check in offer.checks)
+        if not (said and isinstance(refusal, ParallelismError)):
+            reasons = (Reason(code="engine_refuses", text=refusal.message), *reasons)
+        return JudgedDraft(offer=offer, set_up=None, accepted=False, reasons=reasons)
     reasons = rejections(offer, plan)
     return JudgedDraft(
         offer=offer,

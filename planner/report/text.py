@@ -71,27 +71,30 @@ def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False, a
 
 def verdict_lines(findings: Findings) -> list[str]:
     """The answer in one line, then why."""
-    shown = findings.shown
+    refused = findings.turned_down
     plan = findings.told.plan
-    lines = wrapped(verdict_line(plan), indent=2)
-    lines += [line for reason in plan.verdict.reasons for line in wrapped(f"  {safe_line(reason.text)}", indent=2)]
-    if shown is not None and not shown.accepted:
-        for reason in shown.reasons:
-            if reason.code not in _TOLD_BY_THE_VERDICT:
-                lines += wrapped(f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(reason.text)}.", indent=2)
-        lines += wrapped(f"The target alone: {verdict_line(findings.alone.plan)}", indent=2)
-    return lines
+    why = [line for reason in plan.verdict.reasons for line in wrapped(f"  {safe_line(reason.text)}", indent=2)]
+    lines = wrapped(verdict_line(plan), indent=2) + why
+    if refused is None:
+        return lines
+    told: list[str] = []
+    for reason in refused.reasons:
+        if reason.code not in _TOLD_BY_THE_VERDICT:
+            told += wrapped(f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(reason.text)}.", indent=2)
+    if refused.set_up is None:
+        return told + wrapped(f"The target alone: {verdict_line(plan)}", indent=2) + why
+    return lines + told + wrapped(f"The target alone: {verdict_line(findings.alone.plan)}", indent=2)
 
 
 def answer_line(findings: Findings) -> str:
     """The answer in one line of any length."""
-    shown = findings.shown
-    if shown is not None and not shown.accepted:
-        refused = next((reason for reason in shown.reasons if reason.code not in _TOLD_BY_THE_VERDICT), None)
+    turned_down = findings.turned_down
+    if turned_down is not None:
+        refused = next((reason for reason in turned_down.reasons if reason.code not in _TOLD_BY_THE_VERDICT), None)
         if refused is not None:
             return f"{paint('DRAFT REFUSED', 'bad')}: {safe_line(refused.text)}."
     line = verdict_line(findings.told.plan)
-    if findings.worth is not None and findings.chosen is None and shown is None:
+    if findings.worth is not None and findings.chosen is None and findings.shown is None:
         return f"{paint('NO DRAFT', 'bad')}: none of those found will do. The target alone: {line}"
     return line
 

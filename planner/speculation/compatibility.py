@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+#: The check that the draft's heads divide by the tensor-parallel size.
+DRAFT_TP: Final = "draft tp"
 
 
 class CompatibilityVerdict(StrEnum):

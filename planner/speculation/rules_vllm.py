@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from model_catalog.model import Model
 from planner.commands.vllm_versions import DRAFT_CAPS_TARGET_SINCE, FIELD_SINCE, METHOD_BY_PATH, METHOD_SINCE
-from planner.speculation.compatibility import Check
+from planner.speculation.compatibility import DRAFT_TP, Check
 from planner.speculation.pair_rules import Pair, token_check
 
 
@@ -84,7 +84,7 @@ def _heads(draft: Model, tp: int) -> Iterator[Check]:
     divides = heads % tp == 0
     text = f"the draft's {heads} attention heads {'divide' if divides else 'do not divide'} by tp {tp}"
     remedy = None if divides else "choose another draft, or a tensor-parallel size that divides both"
-    yield Check(name="draft tp", passed=divides, text=text, remedy=remedy)
+    yield Check(name=DRAFT_TP, passed=divides, text=text, remedy=remedy)
 
 
 def _context(draft: Model, context_tokens: int) -> Iterator[Check]:

@@ -12,7 +12,7 @@ from model_catalog.drafts import Candidate
 from model_catalog.units import ceil_share
 from planner.engines.base import Draft
 from planner.plan import Plan
-from planner.speculation.compatibility import Compatibility, CompatibilityVerdict
+from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
 from planner.speculation.prediction import Prediction
 from planner.verdict import Answer, Reason
 
@@ -38,6 +38,11 @@ class Offer:
     def name(self) -> str:
         """The draft's repo, or its method's name where it has no weights of its own."""
         return self.draft.method.value if self.draft.model is None else self.draft.model.snapshot.repo_id
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What the engine's rule looked at; nothing where nobody asked."""
+        return () if self.compatibility is None else self.compatibility.checks
 
 
 def rejections(offer: Offer, plan: Plan | None) -> tuple[Reason, ...]:

@@ -41,6 +41,8 @@ def _no_draft(accepted: Sequence[Offer], rejected: Sequence[Offer]) -> list[Reas
         return []
     if not rejected:
         return [Reason(code="no_candidate", text="no draft is known for this target")]
+    if len(rejected) == 1:
+        return [Reason(code="no_draft_will_do", text=f"the only candidate, {rejected[0].name}, will not do")]
     return [Reason(code="no_draft_will_do", text=f"none of {len(rejected)} candidates will do")]
 
 

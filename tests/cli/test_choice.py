@@ -109,3 +109,29 @@ def test_off_may_win_where_zero_is_allowed(capsys: pytest.CaptureFixture[str]) -
 def test_nothing_found_names_what_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "l4", "--batch", "16", "--quiet"]) == 3
     assert capsys.readouterr().out.startswith("NO DRAFT: none of those found will do.")
+
+
+def test_a_named_draft_that_cannot_be_split_is_refused_beside_the_targets_plan(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Qwen2.5-0.5B has 14 attention heads by its published config; llama.cpp does not split heads."""
+    named = "fit Qwen/Qwen2.5-72B-Instruct --draft Qwen/Qwen2.5-0.5B-Instruct --gpu h100-80gb:4 --tp 4"
+    assert main([*named.split(), "--also-for", "llama.cpp"]) == 3
+    shown = capsys.readouterr().out
+    assert "DRAFT REFUSED: the draft's 14 attention heads do not divide by tp 4" in shown
+    assert "use_heterogeneous_vocab" in shown
+    assert "The target alone: FITS" in shown
+    assert "--spec-draft-model" in shown
+    assert main([*named.split(), "--quiet"]) == 3
+    assert capsys.readouterr().out.startswith("DRAFT REFUSED")
+    exit_code, found = document(named, capsys)
+    assert exit_code == 3
+    assert found["recommendation"] is None
+    (only,) = found["candidates"]
+    assert only["verdict"] is None
+    assert [reason["code"] for reason in only["reasons"]] == ["incompatible", "incompatible"]
+
+
+def test_a_target_that_cannot_be_split_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "Qwen/Qwen2.5-0.5B-Instruct", "--draft", "none", "--gpu", "h100-80gb:4", "--tp", "4"]) == 2
+    assert "14 attention heads" in capsys.readouterr().err
