@@ -95,33 +95,43 @@ def main() -> None:
             "HF_HOME": f"{home}/hf",
         }
         ours = [specplan, "fit", "Qwen/Qwen3-32B", "--context", "8192", "--batch", "16", "--gpu", "h100-80gb:2"]
-        show("specplan --help", [specplan, "--help"], environment, arguments.runs)
-        # The peer sizes the target alone; so does the first of these. The second also finds and ranks drafts.
-        catalogue = show("fit, target alone", [*ours, "--draft", "none", "--offline"], environment, arguments.runs)
-        searched = show("fit, drafts ranked", [*ours, "--offline"], environment, arguments.runs)
-        show("fit, Hub, second run", ours, environment, arguments.runs)
+        # The peer sizes the target alone; so does the second of these. The third also finds and ranks drafts.
+        commands = {
+            "specplan --help": [specplan, "--help"],
+            "fit, target alone": [*ours, "--draft", "none", "--offline"],
+            "fit, drafts ranked": [*ours, "--offline"],
+            "fit, Hub, second run": ours,
+        }
         if arguments.peer:
-            peer_command = [arguments.peer, "Qwen/Qwen3-32B", "--context", "8192", "--batch-size", "16"]
-            peer = show("peer", [*peer_command, "--tp", "2", "--vram-gib", "80"], environment, arguments.runs)
-            print(f"{'target alone / peer':<24}{catalogue / peer:8.2f}   (to reach: 0.70 or less)")
-            print(f"{'drafts ranked / peer':<24}{searched / peer:8.2f}")
+            asked = ["Qwen/Qwen3-32B", "--context", "8192", "--batch-size", "16", "--tp", "2", "--vram-gib", "80"]
+            commands["peer"] = [arguments.peer, *asked]
+        medians = measure(commands, environment, arguments.runs)
+        if arguments.peer:
+            alone, searched = medians["fit, target alone"], medians["fit, drafts ranked"]
+            print(f"{'target alone / peer':<24}{alone / medians['peer']:8.2f}   (to reach: 0.70 or less)")
+            print(f"{'drafts ranked / peer':<24}{searched / medians['peer']:8.2f}")
         read_headers(environment)
         server.terminate()
 
 
-def show(label: str, command: Sequence[str], environment: Mapping[str, str], runs: int) -> float:
-    """Median wall time of the command over ``runs`` runs after one warm-up; prints it with the extremes."""
-    times = []
+def measure(commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], runs: int) -> dict[str, float]:
+    """Median wall time of each command over ``runs`` rounds after one warm-up; prints it with the extremes.
+
+    A round runs every command once, so that a busy moment of the machine falls on all of them.
+    """
+    times: dict[str, list[float]] = {label: [] for label in commands}
     for number in range(runs + 1):
-        start = time.monotonic()
-        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
-        if number:
-            times.append(time.monotonic() - start)
-        if done.returncode not in {0, 2, 3, 4}:
-            raise SystemExit(f"{' '.join(command)} answered {done.returncode}:\n{done.stdout}{done.stderr}")
-    median = statistics.median(times)
-    print(f"{label:<24}{median:8.3f} s   ({min(times):.3f} to {max(times):.3f}, {runs} runs)")
-    return median
+        for label, command in commands.items():
+            start = time.monotonic()
+            done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+            if number:
+                times[label].append(time.monotonic() - start)
+            if done.returncode not in {0, 2, 3, 4}:
+                raise SystemExit(f"{' '.join(command)} answered {done.returncode}:\n{done.stdout}{done.stderr}")
+    for label, taken in times.items():
+        spread = f"({min(taken):.3f} to {max(taken):.3f}, {runs} runs)"
+        print(f"{label:<24}{statistics.median(taken):8.3f} s   {spread}")
+    return {label: statistics.median(taken) for label, taken in times.items()}
 
 
 def read_headers(environment: Mapping[str, str]) -> None:
