@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from model_catalog.architecture import (
     ArchitectureSpec,
@@ -15,6 +16,20 @@ from model_catalog.architecture import (
 )
 from model_catalog.config_view import MAX_LAYERS, ConfigView
 from model_catalog.dtypes import BFLOAT16, DType
+
+#: Where a config states its longest context; the first key rules (Command R trains on less than it takes).
+#: Source: vLLM 0.33.0 transformers_utils/model_arch_config_convertor.py, ``derive_max_model_len_and_key``.
+MAX_CONTEXT_KEYS: Final = (
+    "model_max_length",
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
+    "n_ctx",
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +102,7 @@ def assemble(
     experts: int = 0,
     experts_per_token: int = 0,
     expert_intermediate_size: int = 0,
-    max_context_keys: tuple[str, ...] = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx"),
+    max_context_keys: tuple[str, ...] = MAX_CONTEXT_KEYS,
 ) -> ArchitectureSpec:
     """Put the parts together with what every config spells alike (name, dtype, longest context)."""
     names = reading.top.texts("architectures") or ()

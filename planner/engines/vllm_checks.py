@@ -17,6 +17,7 @@ from planner.engines.vllm_heads import lacks_token_table
 from planner.errors import ParallelismError
 
 _KERNEL_BLOCK_TOKENS: Final = 16
+_DEGREES: Final = (1, 2, 4, 8, 16, 32)
 
 
 def check_parallelism(model: Model, tp: int, pp: int) -> None:
@@ -26,19 +27,14 @@ def check_parallelism(model: Model, tp: int, pp: int) -> None:
         ParallelismError: naming the figure that does not divide.
     """
     architecture, subject = model.architecture, model.snapshot.repo_id
-    heads, kv_heads = architecture.attention_heads, architecture.kv_heads
-    if heads and heads % tp:
-        raise ParallelismError(
-            f"tp {tp} does not divide its {heads} attention heads",
-            subject=subject,
-            hint=f"use --tp {' or '.join(map(str, _divisors(heads)))}",
-        )
     latent = any(isinstance(rule, LatentAttention) for layer in architecture.layers for rule in layer.caches)
-    if kv_heads and not latent and kv_heads % tp and tp % kv_heads:
+    heads, kv_heads = architecture.attention_heads, 0 if latent else architecture.kv_heads
+    hint = f"use --tp {' or '.join(str(degree) for degree in _DEGREES if _deals(degree, heads, kv_heads))}"
+    if heads % tp:
+        raise ParallelismError(f"tp {tp} does not divide its {heads} attention heads", subject=subject, hint=hint)
+    if not _deals(tp, heads, kv_heads):
         raise ParallelismError(
-            f"tp {tp} and its {kv_heads} KV heads do not divide each other",
-            subject=subject,
-            hint=f"use --tp {' or '.join(map(str, _divisors(heads or kv_heads)))}",
+            f"tp {tp} and its {kv_heads} KV heads do not divide each other", subject=subject, hint=hint
         )
     layers = len(architecture.decoder_layers)
     if pp > layers:
@@ -134,5 +130,6 @@ def _check_head(serving: Serving, head: Model) -> None:
         )
 
 
-def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(degree for degree in (1, 2, 4, 8, 16, 32) if number % degree == 0)
+def _deals(tp: int, heads: int, kv_heads: int) -> bool:
+    """Whether each rank gets as many heads, and whole KV heads or copies of one; no heads are 0."""
+    return heads % tp == 0 and (not kv_heads or kv_heads % tp == 0 or tp % kv_heads == 0)

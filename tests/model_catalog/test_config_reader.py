@@ -230,6 +230,23 @@ def test_a_flat_config_gets_no_default_extents() -> None:
         read({key: value for key, value in LLAMA.items() if key != "num_hidden_layers"})
 
 
+@pytest.mark.parametrize(
+    ("stated", "limit"),
+    [
+        # config.json of databricks/dbrx-instruct, CohereLabs/c4ai-command-r-v01, THUDM/chatglm-6b; keys as vLLM
+        # 0.33.0 reads them (derive_max_model_len_and_key).
+        ({"max_seq_len": 32_768}, 32_768),
+        ({"max_position_embeddings": 8192, "model_max_length": 131_072}, 131_072),
+        ({"max_sequence_length": 2048}, 2048),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_a_longest_context_under_any_of_its_names(stated: dict[str, int], limit: int | None) -> None:
+    silent = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    assert read({**silent, **stated}).max_context_tokens == limit
+
+
 def test_a_silent_dtype_is_assumed_and_said() -> None:
     spec = read({key: value for key, value in LLAMA.items() if key != "torch_dtype"})
     assert [entry.value for entry in spec.assumptions if entry.key == "dtype"] == ["bfloat16"]

@@ -10,6 +10,7 @@ from pair_plans import DFLASH, EAGLE3, WORK, head_of, known, plan, several_mtp_l
 from model_catalog.drafts import METHOD_OF_HEAD, DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.families.heads import draft_head_method
+from planner.engines.vllm_checks import check_parallelism
 from planner.errors import ParallelismError
 
 
@@ -75,6 +76,22 @@ def test_the_draft_is_split_over_the_targets_ranks() -> None:
             DraftMethod.DRAFT_MODEL,
             work=replace(WORK, tp=4),
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "message", "degrees"),
+    [
+        # 40 heads, 10 KV heads: 4 ranks would hold two and a half KV heads, 8 ranks 1.25.
+        ("microsoft/phi-4", 8, "10 KV heads", "1 or 2"),
+        ("microsoft/phi-4", 3, "40 attention heads", "1 or 2"),
+        # 128 heads over one latent: no KV head is dealt.
+        ("deepseek-ai/DeepSeek-V3", 3, "128 attention heads", "1 or 2 or 4 or 8 or 16 or 32"),
+    ],
+)
+def test_the_hint_names_only_degrees_that_work(name: str, tp: int, message: str, degrees: str) -> None:
+    with pytest.raises(ParallelismError, match=message) as caught:
+        check_parallelism(known(name), tp, 1)
+    assert caught.value.hint == f"use --tp {degrees}"
 
 
 @pytest.mark.parametrize(
