@@ -8,7 +8,7 @@ from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
 from planner.cli.drafts import NO_DRAFT, Offers, check_draft_names
 from planner.cli.failure import EXIT_OF_ANSWER
-from planner.cli.model_source import load_model
+from planner.cli.model_source import load_target
 from planner.cli.options import (
     PlanOptions,
     apply,
@@ -67,11 +67,9 @@ def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: 
     check_draft_names(options.drafts)
     RepoRef.parse(target_name)  # a mistyped name is told before any driver is asked
     devices = choose_devices(options, output)
-    workload = options.workload(tensor_parallel(options, devices))
-    target = load_model(
-        target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
-    )
-    workload, remark = with_checkpoint_cache(workload, target, engine.name)
+    tp = tensor_parallel(options, devices)
+    target, options = load_target(target_name, options, engine.name, output)
+    workload, remark = with_checkpoint_cache(options.workload(tp), target, engine.name)
     if remark is not None:
         output.note(remark.code, remark.text)
     gathered = _gather(options, target, devices, engine, workload, output)

@@ -8,7 +8,7 @@ import click
 from planner.capacity import fewest_devices
 from planner.cli.drafts import check_draft_names, load_drafts
 from planner.cli.failure import EXIT_NO, EXIT_OK
-from planner.cli.model_source import load_model
+from planner.cli.model_source import load_target
 from planner.cli.options import (
     PlanOptions,
     apply,
@@ -70,9 +70,7 @@ def _list(output: Output) -> int:
 def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
     engine = engine_profile(options.engine)
     check_draft_names(options.drafts)
-    target = load_model(
-        target_name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
-    )
+    target, options = load_target(target_name, options, engine.name, output)
     drafts = load_drafts(options, target, output)
     workload, remark = with_checkpoint_cache(options.workload(1), target, engine.name)
     if remark is not None:

@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_catalog.catalogue import lookup, near_names
+from model_catalog.dtypes import FLOAT32
 from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError, SpecplanError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
 from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource, is_commit
 from model_catalog.snapshot_store import SnapshotStore
+from planner.cli.options import PlanOptions
 from planner.cli.output import Output
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -49,6 +51,24 @@ def load_model(
     for note in dict.fromkeys((*snapshot.notes, *model.weights.notes)):
         output.note("model", f"{snapshot.repo_id}: {note}")
     return model
+
+
+def load_target(name: str, options: PlanOptions, engine_name: str, output: Output) -> tuple[Model, PlanOptions]:
+    """The target, and the options as they are to be read for it.
+
+    vLLM casts a float32 checkpoint to 16 bits; ``dtype="auto"`` of transformers keeps it, and so do we there.
+
+    Raises:
+        SpecplanError: as ``load_model``.
+    """
+    target = load_model(
+        name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
+    )
+    if engine_name != "transformers" or options.dtype != "auto" or target.architecture.dtype is not FLOAT32:
+        return target, options
+    output.note("dtype", "transformers keeps the float32 of the checkpoint: --dtype bfloat16 would halve it")
+    options = replace(options, dtype=FLOAT32.name)
+    return describe(target.snapshot, dtype=options.dtype, on_the_fly=options.quantization), options
 
 
 def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:

@@ -66,7 +66,7 @@ def _show(name: str, output: Output) -> None:
     row = lookup(name)
     if row is None:
         near = near_names(name)
-        hint = f"did you mean {', '.join(near)}?" if near else "`specplan models` lists them"
+        hint = f"did you mean {', '.join(near)}?" if near else "`specplan models` lists them."
         raise ModelNotFoundError(
             "not in the built-in catalogue", subject=name, hint=f"{hint} To add one: specplan models --add REPO"
         )

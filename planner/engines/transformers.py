@@ -13,6 +13,7 @@ from typing import Literal
 from model_catalog.architecture import Component, LayerSpec
 from model_catalog.bounds import Basis, ByteRange
 from model_catalog.drafts import DraftMethod
+from model_catalog.dtypes import DType, find_dtype
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
 from planner.devices import Device, DeviceSource
@@ -25,6 +26,7 @@ from planner.memory.overhead import HOST_PROCESS, cuda_context
 from planner.memory.overhead import SOURCE as CONTEXT_SOURCE
 from planner.memory.sharding import Placement
 from planner.memory.working_set import layer_activations
+from planner.workload import Workload
 
 _CACHE_SOURCE = "transformers 5.24.0 cache_utils.py (DynamicCache)"
 
@@ -82,7 +84,7 @@ class TransformersProfile:
 
     def lines(self, serving: Serving, rank: Rank) -> tuple[LineItem, ...]:
         """Weights, cache, context and activations on one device."""
-        target, workload = serving.target, serving.workload
+        target = serving.target
         placement = Placement(
             tp=1,
             layers=frozenset(rank.layers),
@@ -96,7 +98,7 @@ class TransformersProfile:
                 target, target.weights.resident, placement, group=Group.TARGET_WEIGHTS, owner=Owner.TARGET
             ),
             _cache_line(serving, target, layers_of(target, rank.layers), Owner.TARGET),
-            _activation_line(target, workload.context_tokens * workload.batch),
+            _activation_line(target, serving),
             _logits_line(target, serving),
             _process_line(rank.device),
         ]
@@ -137,7 +139,7 @@ def _cache_line(serving: Serving, model: Model, layers: tuple[LayerSpec, ...], o
         layers,
         context_tokens=workload.context_tokens + serving.num_speculative_tokens,
         batch=workload.batch,
-        model_dtype=model.architecture.dtype,
+        model_dtype=_dtype(model, workload),
         kv_dtype=workload.kv_cache_dtype if owner is Owner.TARGET else workload.draft_kv_cache_dtype,
     )
     # Growing by concatenation holds the old and the new tensors of one layer at once.
@@ -157,8 +159,14 @@ def _cache_line(serving: Serving, model: Model, layers: tuple[LayerSpec, ...], o
     )
 
 
-def _activation_line(model: Model, tokens: int) -> LineItem:
-    width = model.architecture.dtype.bits // 8
+def _dtype(model: Model, workload: Workload) -> DType:
+    """The type of activations and cache: that of ``--dtype``, or under ``auto`` the one of the config."""
+    return find_dtype(workload.dtype) or model.architecture.dtype
+
+
+def _activation_line(model: Model, serving: Serving) -> LineItem:
+    tokens = serving.workload.context_tokens * serving.workload.batch
+    width = _dtype(model, serving.workload).bits // 8
     size = layer_activations(model.architecture, tokens=tokens, tp=1, element_bytes=width)
     return LineItem(
         group=Group.TEMPORARY_BUFFERS,
@@ -197,13 +205,13 @@ def _process_line(device: Device) -> LineItem:
 
 def _logits_line(model: Model, serving: Serving) -> LineItem:
     rows = serving.workload.batch * (serving.num_speculative_tokens + 1)
-    vocabulary = model.architecture.vocabulary_size
+    vocabulary, width = model.architecture.vocabulary_size, _dtype(model, serving.workload).bits // 8
     return LineItem(
         group=Group.TEMPORARY_BUFFERS,
         label="logits",
         owner=Owner.TARGET,
-        low_bytes=rows * vocabulary * (model.architecture.dtype.bits // 8),
-        high_bytes=rows * vocabulary * (model.architecture.dtype.bits // 8 + 3 * 4),
+        low_bytes=rows * vocabulary * width,
+        high_bytes=rows * vocabulary * (width + 3 * 4),
         basis=Basis.DERIVED,
         source="transformers 5.24.0 generation/utils.py: fp32 copy, processed scores and probabilities",
         formula=f"{rows:,} rows x {vocabulary:,} entries x (model dtype, then up to three fp32 copies)",

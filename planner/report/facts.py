@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from model_catalog.architecture import Assumption
 from model_catalog.bounds import ByteRange
 from model_catalog.checkpoint_files import checkpoint_files
-from model_catalog.dtypes import find_dtype
 from model_catalog.model import Model
 from model_catalog.snapshot import ModelSnapshot, SnapshotSource
+from model_catalog.weight_residency import load_dtype
 from planner.memory.breakdown import Group
 from planner.memory.kv_cache import cache_bytes_per_token, cache_need, state_bytes_per_sequence
 from planner.plan import Plan
@@ -36,14 +36,14 @@ class TargetFacts:
 
 
 def target_facts(model: Model, workload: Workload) -> TargetFacts:
-    """The facts of this target under this request.
+    """The facts of this target under this request; its cache is in the type that its weights are loaded in.
 
     Raises:
-        UsageError: for an unknown KV cache dtype.
+        UsageError: for an unknown dtype or KV cache dtype.
     """
     snapshot, architecture = model.snapshot, model.architecture
     layers = architecture.decoder_layers
-    dtype = find_dtype(workload.dtype) or architecture.dtype
+    dtype = load_dtype(architecture, workload.dtype, subject=snapshot.repo_id)
     cached = workload.kv_cache_dtype
     return TargetFacts(
         repo_id=snapshot.repo_id,

@@ -194,3 +194,24 @@ def made(repo_id: str, config: Mapping[str, Any], commit: str | None = None) -> 
         kind=RepoKind.MODEL,
         config=config,
     )
+
+
+@pytest.mark.parametrize(("engine", "element_bytes"), [("vllm", 2), ("transformers", 4)])
+def test_a_float32_checkpoint_as_each_engine_loads_it(
+    engine: str,
+    element_bytes: int,
+    model_folder: Folder,
+    llama_8b: Mapping[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """vLLM casts it to 16 bits under ``auto``, transformers does not: weights and cache alike."""
+    model_folder("wide", {**llama_8b, "torch_dtype": "float32"})
+    main(["fit", "./wide", "--draft", "none", "--gpu", "h100-80gb", "--engine", engine, "--json", "-"])
+    report = json.loads(capsys.readouterr().out)
+    # The Hub's parameter count; norms may stay in float32.
+    assert report["target"]["resident_bytes"] == pytest.approx(8_030_261_248 * element_bytes, rel=1e-4)
+    per_token = 32 * 8 * 128 * 2 * element_bytes  # layers, KV heads, their width, keys and values
+    assert report["target"]["kv_bytes_per_token"] == {"low": per_token, "high": per_token}
+    lines = {item["label"]: item["low_bytes"] for item in report["memory"]["per_rank"][0]["items"]}
+    assert lines["target_kv_cache"] >= 8192 * per_token
+    assert lines["target_kv_cache"] < 8192 * per_token * 1.01

@@ -30,3 +30,13 @@ def test_host_memory_holds_no_cuda_context(where: Device, label: str, basis: str
     overhead = [item for item in plan.ranks[0].breakdown.items if item.group is Group.RUNTIME_OVERHEAD]
     assert [(item.label, item.basis.value) for item in overhead] == [(label, basis)]
     assert 0 < overhead[0].low_bytes < overhead[0].high_bytes
+
+
+@pytest.mark.parametrize(("dtype", "element_bytes"), [("auto", 2), ("float16", 2), ("float32", 4)])
+def test_cache_and_logits_are_in_the_dtype_asked_for(dtype: str, element_bytes: int) -> None:
+    """Four layers, 2 KV heads of 64, keys and values, 1,024 tokens; one row of 1,000 logits."""
+    serving = Serving(target=model_of(llama()), draft=None, workload=Workload(context_tokens=1024, dtype=dtype))
+    items = make_plan(serving, (CARD,), TransformersProfile()).ranks[0].breakdown.items
+    low = {item.label: item.low_bytes for item in items}
+    assert low["target_kv_cache"] == 4 * 2 * 64 * 2 * 1024 * element_bytes
+    assert low["logits"] == 1000 * element_bytes
