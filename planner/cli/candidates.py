@@ -146,7 +146,13 @@ class _Judge:
 
     def offer(self, candidate: Candidate, draft: Draft) -> Offer:
         prediction = predict(
-            self._target, draft, self._device, self._workload, self._demand, k_range=self._range_of(draft)
+            self._target,
+            draft,
+            self._device,
+            self._workload,
+            self._demand,
+            k_range=self._range_of(draft),
+            k_step=self._step_of(draft),
         )
         k = max(1, prediction.num_speculative_tokens)
         chosen = replace(draft, num_speculative_tokens=k)
@@ -170,6 +176,11 @@ class _Judge:
             if block is not None:
                 most = min(most, block)
         return min(least, most), most
+
+    def _step_of(self, draft: Draft) -> int:
+        """Whole rounds of the MTP layers: vLLM runs all of them in turn (config/speculative.py)."""
+        built_in = draft.method is DraftMethod.MTP and draft.model is None
+        return max(1, len(self._target.architecture.mtp_layers)) if built_in else 1
 
     def _compatibility(self, draft: Draft, engine: str, version: str) -> Compatibility | None:
         if engine not in judged_engines():

@@ -31,7 +31,9 @@ def transformers_command(plan: Plan, *, version: str = "5.24.0") -> StartCommand
     workload, draft = plan.serving.workload, plan.serving.draft
     if draft is not None and draft.method not in {DraftMethod.DRAFT_MODEL, DraftMethod.NGRAM}:
         raise UsageError(
-            f"transformers has no {draft.method.value} drafts here", subject="--engine", hint="use --engine vllm"
+            f"specplan writes no script for {draft.method.value} drafts in transformers",
+            subject="--engine",
+            hint="use --engine vllm",
         )
     if workload.quantization is not None:
         raise UsageError(

@@ -103,8 +103,9 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
     if prediction is None:
         return []
     rate, length = prediction.acceptance.rate, prediction.mean_acceptance_length
+    told = prediction.speedup is not None
     rows = [
-        ("Decode speed", f"{_times(prediction)} of plain decoding, predicted"),
+        ("Decode speed", f"{_times(prediction)} " + ("of plain decoding, predicted" if told else "for this load")),
         (
             "Acceptance",
             f"{rate.low:.2f} – {rate.high:.2f} a token ({safe_line(prediction.acceptance.source)}): "
@@ -122,7 +123,7 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
     if prediction.break_even_acceptance is not None:
         text = f"at an acceptance of {prediction.break_even_acceptance:.2f}"
         if prediction.stops_paying_at_batch is not None:
-            text += f"; no longer from about {prediction.stops_paying_at_batch} sequences at once"
+            text += f"; no longer from about {count(prediction.stops_paying_at_batch, 'sequence')} at once"
         rows.append(("Breaks even", text))
     rows.append(("Ceiling", f"{prediction.ceiling_speedup:.1f} ×, 1/(1 - acceptance): never reached"))
     return rows

@@ -7,6 +7,7 @@ and 0.25 for when a setting or method appeared.
 
 from collections.abc import Iterator
 
+from model_catalog.architecture import RecurrentState
 from model_catalog.model import Model
 from planner.commands.vllm_versions import DRAFT_CAPS_TARGET_SINCE, FIELD_SINCE, METHOD_BY_PATH, METHOD_SINCE
 from planner.speculation.compatibility import DRAFT_TP, Check
@@ -16,6 +17,7 @@ from planner.speculation.pair_rules import Pair, token_check
 def checks(pair: Pair) -> Iterator[Check]:
     """The engine's own checks, then what it does not check."""
     yield from _method(pair)
+    yield from _state(pair)
     draft = pair.stand_alone
     if draft is None:
         return
@@ -42,6 +44,21 @@ def _method(pair: Pair) -> Iterator[Check]:
     first = ".".join(map(str, since))
     text = f"vLLM has the method {method.value} since {first}; this version has it not"
     yield Check(name="method", passed=False, text=text, remedy=f"use vLLM {first} or newer")
+
+
+def _state(pair: Pair) -> Iterator[Check]:
+    """Mamba-1 layers step one token at a time: a step of k + 1 fails an assertion, and nothing is rolled back.
+
+    Source: vLLM 0.32.0 ``layers/mamba/mamba_mixer.py`` (no ``num_accepted_tokens``, no ``query_start_loc``, which
+    Mamba-2, gated delta nets and short convolutions have) and ``ops/mamba_ssm.py`` (``selective_state_update``).
+    """
+    for owner, model in (("target", pair.target), ("draft", pair.stand_alone)):
+        rules = () if model is None else [r for layer in model.architecture.decoder_layers for r in layer.caches]
+        if any(isinstance(rule, RecurrentState) and rule.kind == "mamba1" for rule in rules):
+            text = f"the {owner} has Mamba-1 layers, whose state vLLM cannot roll back when tokens are rejected"
+            remedy = "use --draft none" if owner == "target" else "choose a draft without Mamba-1 layers"
+            yield Check(name="state", passed=False, text=text, remedy=remedy)
+            return
 
 
 def _rows(pair: Pair) -> Check:

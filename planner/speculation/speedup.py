@@ -6,7 +6,7 @@ from is ``acceptance``'s and ``step_times``'. With t_V = t_T and t_o = 0 the for
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -121,10 +121,13 @@ def predict(
     demand: Demand,
     *,
     k_range: tuple[int, int] = DEFAULT_K_RANGE,
+    k_step: int = 1,
     acceptance: Acceptance | None = None,
     step_times: StepTimesAt | None = None,
 ) -> Prediction:
     """Expected speedup of decoding at the best k within ``k_range``, both ends included.
+
+    ``k_step``: above it only its multiples are chosen, unless the range holds none.
 
     ``demand`` sets batch and lengths; ``workload`` gives parallelism, dtypes and graphs. ``step_times`` None: the
     model for ``device``. k = 0 wins where it is within the range and every other k loses.
@@ -141,7 +144,8 @@ def predict(
     table = dict(_table(draft, rates, times_at, k_range))
     offered = [k for k in table if k_range[0] <= k <= k_range[1]]
     notes = list(_notes(target, draft, demand, workload, k_range, offered))
-    best = max(offered, key=lambda k: (table[k].middle, -k), default=k_range[0])
+    first = _permitted(range(k_range[0], k_range[1] + 1), k_step)[0]
+    best = max(_permitted(offered, k_step), key=lambda k: (table[k].middle, -k), default=first)
     times = times_at(best) if offered else times_at(1)
     passes = draft_passes(draft.method, best)
     told = bool(offered) and best > 0
@@ -166,6 +170,11 @@ def predict(
         by_num_speculative_tokens=tuple(sorted(table.items())),
         notes=tuple(notes),
     )
+
+
+def _permitted(offered: Sequence[int], step: int) -> Sequence[int]:
+    """Those up to ``step`` and its multiples; all of them where that leaves none, for the engine to refuse."""
+    return [k for k in offered if k <= step or k % step == 0] or offered
 
 
 def _served(workload: Workload, demand: Demand) -> Workload:

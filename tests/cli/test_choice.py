@@ -135,3 +135,10 @@ def test_a_named_draft_that_cannot_be_split_is_refused_beside_the_targets_plan(
 def test_a_target_that_cannot_be_split_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "Qwen/Qwen2.5-0.5B-Instruct", "--draft", "none", "--gpu", "h100-80gb:4", "--tp", "4"]) == 2
     assert "14 attention heads" in capsys.readouterr().err
+
+
+def test_mtp_layers_are_run_in_whole_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    # vLLM takes k up to the three layers of this target, or a multiple of three.
+    code, report = document("fit XiaomiMiMo/MiMo-V2-Flash --gpu h200:8 --draft mtp", capsys)
+    assert code == 0
+    assert report["recommendation"]["num_speculative_tokens"] % 3 == 0

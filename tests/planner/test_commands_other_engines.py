@@ -285,7 +285,7 @@ def test_transformers_prompt_lookup_and_refusals() -> None:
     assert script is not None
     assert calls_in(script)["generate"]["prompt_lookup_num_tokens"] == "4"
     assert "assistant" not in script
-    with pytest.raises(UsageError, match="no eagle3 drafts"):
+    with pytest.raises(UsageError, match="no script for eagle3 drafts"):
         transformers_command(plan_of(HEAD))
     with pytest.raises(UsageError, match="quantisation"):
         transformers_command(plan_of(quantization="fp8"))

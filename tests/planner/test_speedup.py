@@ -305,3 +305,16 @@ def test_long_prompts_with_short_answers_gain_less() -> None:
 def test_k_range_must_be_a_range() -> None:
     with pytest.raises(ValueError, match="range of k"):
         predict(model_of(llama()), drafted(None, DraftMethod.NGRAM), None, Workload(), Demand(), k_range=(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("k_range", "permitted"),
+    [((3, 8), {3, 6}), ((1, 8), {1, 2, 3, 6}), ((4, 5), {4, 5})],  # (4, 5) holds no multiple: the engine refuses
+)
+def test_k_is_a_whole_round_of_mtp_layers(k_range: tuple[int, int], permitted: set[int]) -> None:
+    target = described("XiaomiMiMo/MiMo-V2-Flash")  # ships three layers
+    demand = Demand(task=Task.MIXED, batch=1, context_tokens=8192, prompt_tokens=1024, output_tokens=1024)
+    found = predict(
+        target, drafted(None, DraftMethod.MTP), H100, Workload(tp=8), demand, k_range=k_range, k_step=3
+    )
+    assert found.num_speculative_tokens in permitted

@@ -253,6 +253,24 @@ def test_vllm_has_dflash_since_0_20(version: str, verdict: CompatibilityVerdict)
     assert judged("vllm", target, head, method=DraftMethod.DFLASH, version=version).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("target", "draft", "refused"),
+    [
+        ("state-spaces/mamba-2.8b-hf", None, True),
+        ("state-spaces/mamba-2.8b-hf", "state-spaces/mamba-130m-hf", True),
+        ("ibm-granite/granite-4.0-h-small", None, False),  # Mamba-2
+        ("Qwen/Qwen3.5-27B", None, False),  # gated delta nets
+        ("Qwen/Qwen3-8B", None, False),
+    ],
+)
+def test_vllm_cannot_roll_back_mamba_1_layers(target: str, draft: str | None, refused: bool) -> None:
+    # layers/mamba/mamba_mixer.py of vLLM 0.32.0 passes neither num_accepted_tokens nor query_start_loc.
+    method = DraftMethod.NGRAM if draft is None else DraftMethod.DRAFT_MODEL
+    found = judged("vllm", known(target), None if draft is None else known(draft), method=method)
+    assert (found.verdict is NO) is refused
+    assert ("state" in {failed.name for failed in found.failed}) is refused
+
+
 def test_built_in_methods_need_no_tokenizer() -> None:
     target = known("Qwen/Qwen3-8B")
     assert judged("vllm", target, None, method=DraftMethod.NGRAM).verdict is OK
