@@ -57,7 +57,7 @@ def load_drafts(options: PlanOptions, target: Model, output: Output) -> tuple[Dr
 
 
 def _load(name: str, k: int, options: PlanOptions, target: Model, output: Output) -> Draft:
-    method = _BUILT_IN.get(name)
+    method = _BUILT_IN.get(name.lower())
     if method is DraftMethod.MTP and not target.architecture.mtp_layers:
         raise UsageError(
             f"{target.snapshot.repo_id} has no multi-token-prediction layers",

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from model_catalog.errors import UsageError
 from planner.cli.output import ColorChoice, Output
 from planner.cli.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, TokenRange, Value
 from planner.speculation.prediction import Demand, Task
@@ -55,14 +56,26 @@ class PlanOptions:
     also_for: tuple[str, ...] = ()
 
     def demand(self) -> Demand:
-        """The load of a prediction: half of the context each for prompt and output, 1024 at most."""
+        """The load of a prediction: half of the context each for prompt and output, 1024 at most.
+
+        Raises:
+            UsageError: where the context cannot hold both.
+        """
         half = max(1, min(self.context // 2, 1024))
+        prompt = self.prompt_tokens or max(1, min(half, self.context - (self.output_tokens or half)))
+        output = self.output_tokens or max(1, min(half, self.context - prompt))
+        if prompt + output > self.context > 1:
+            raise UsageError(
+                f"a prompt of {prompt:,} and an output of {output:,} exceed the context of {self.context:,}",
+                subject="--prompt-tokens, --output-tokens",
+                hint=f"use --context {prompt + output} or more, or fewer tokens",
+            )
         return Demand(
             task=Task(self.task),
             batch=self.batch,
             context_tokens=self.context,
-            prompt_tokens=self.prompt_tokens or half,
-            output_tokens=self.output_tokens or half,
+            prompt_tokens=prompt,
+            output_tokens=output,
         )
 
     def workload(self, tp: int) -> Workload:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from planner.commands.base import StartCommand
 from planner.commands.registry import command_engines, known_engine, start_command
@@ -48,10 +49,16 @@ def advise(findings: Findings, also_for: tuple[str, ...] = ()) -> Advice:
         UsageError: an engine of ``also_for`` that is not known.
     """
     plan, chosen, shown = findings.recommended.plan, findings.chosen, findings.shown
-    problems = diagnose(
-        findings.told.plan,
-        None if shown is None else shown.offer.compatibility,
-        None if shown is None else shown.offer.prediction,
+    judged = {draft.draft.method for draft in findings.drafts}
+    problems = tuple(
+        problem
+        for problem in diagnose(
+            findings.told.plan,
+            None if shown is None else shown.offer.compatibility,
+            None if shown is None else shown.offer.prediction,
+        )
+        # Layers that were weighed as a draft are not overlooked, whatever became of them.
+        if not (problem.code == "mtp_not_loaded" and DraftMethod.MTP in judged)
     )
     elsewhere = tuple(
         _elsewhere(findings, shown or findings.turned_down, *known_engine(text)) for text in also_for

@@ -14,10 +14,10 @@ from planner.engines.base import Draft, EngineProfile, Serving
 from planner.errors import ParallelismError
 from planner.plan import Plan, make_plan
 from planner.report.remedies import Remedy, find_remedies
-from planner.speculation.compatibility import DRAFT_TP, CompatibilityVerdict
+from planner.speculation.compatibility import DRAFT_TP, SAID_BY_PROFILES, CompatibilityVerdict
 from planner.speculation.draft_cost import DraftCost, draft_cost
 from planner.speculation.prediction import Demand
-from planner.speculation.selection import Offer, Worth, promise, rejections
+from planner.speculation.selection import ROOM_REASONS, Offer, Worth, promise, rejections
 from planner.speculation.worthwhile import judge_worth
 from planner.verdict import Answer, Reason
 
@@ -141,15 +141,16 @@ def find(
 ) -> Findings:
     """Plan the target alone and with each draft; order the drafts; say whether speculation pays.
 
-    ``named``: the user named the drafts, so asking for what the engine cannot do with one is an error, not a
-    rejection; that it cannot be split as widely as the target is a rejection all the same. ``demand`` None: only
-    memory is asked about.
+    ``named``: the user named the drafts. Asking for what the engine cannot do with the only one is an error, not a
+    rejection; that it cannot be split as widely as the target is a rejection all the same, and so is everything
+    beside another draft. ``demand`` None: only memory is asked about.
 
     Raises:
         UsageError, ParallelismError: what the engine would refuse.
     """
     bare = SetUp(plan=make_plan(alone, devices, engine))
-    judged = sorted((_judge_draft(bare.plan, offer, devices, strict=named) for offer in offers), key=_standing)
+    strict = named and len(offers) == 1
+    judged = sorted((_judge_draft(bare.plan, offer, devices, strict=strict) for offer in offers), key=_standing)
     worth = None
     if demand is not None:
         accepted = [draft.offer for draft in judged if draft.accepted]
@@ -166,7 +167,9 @@ def find(
     shown = found.shown
     if shown is None:
         return replace(found, alone=set_up(alone, devices, engine, remedies=remedies and not (named and offers)))
-    full = set_up(replace(alone, draft=shown.draft), devices, engine, remedies=remedies)
+    # What makes room does not help a draft that is turned down for another reason.
+    lacks_room = all(reason.code in ROOM_REASONS for reason in shown.reasons)
+    full = set_up(replace(alone, draft=shown.draft), devices, engine, remedies=remedies and lacks_room)
     drafts = tuple(replace(draft, set_up=full) if draft is shown else draft for draft in judged)
     if not shown.accepted:
         bare = set_up(alone, devices, engine, remedies=False)
@@ -200,8 +203,8 @@ def _judge_draft(alone: Plan, offer: Offer, devices: Sequence[Device], *, strict
         if strict and not isinstance(refusal, ParallelismError):
             raise
         reasons = rejections(offer, None)
-        said = any(check.name == DRAFT_TP and check.passed is False for check in offer.checks)
-        if not (said and isinstance(refusal, ParallelismError)):
+        same = {DRAFT_TP} if isinstance(refusal, ParallelismError) else SAID_BY_PROFILES
+        if not any(check.name in same and check.passed is False for check in offer.checks):
             reasons = (Reason(code="engine_refuses", text=refusal.message), *reasons)
         return JudgedDraft(offer=offer, set_up=None, accepted=False, reasons=reasons)
     reasons = rejections(offer, plan)

@@ -6,6 +6,10 @@ from typing import Final
 
 #: The check that the draft's heads divide by the tensor-parallel size.
 DRAFT_TP: Final = "draft tp"
+#: Checks that an engine's profile makes as well, before it plans: one of the two is enough to be told.
+SAID_BY_PROFILES: Final = frozenset({"method", "batch", "target width", "mtp layers"})
+#: Checks that concern the target and the request alone: where they fail, so do they for every draft.
+ANY_DRAFT: Final = frozenset({"batch", "target state"})
 
 
 class CompatibilityVerdict(StrEnum):

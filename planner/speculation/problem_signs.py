@@ -155,7 +155,7 @@ def state_multiplied(case: Case) -> str | None:
     k = case.plan.serving.num_speculative_tokens
     layers = case.plan.serving.target.architecture.decoder_layers
     count = sum(any(isinstance(rule, RecurrentState) for rule in layer.caches) for layer in layers)
-    if not k or not count:
+    if not k or not count or case.plan.engine.name != "vllm":
         return None
     return f"{count} recurrent layers keep {k + 1} states for each sequence, not one"
 

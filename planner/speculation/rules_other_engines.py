@@ -78,7 +78,7 @@ def transformers_checks(pair: Pair) -> Iterator[Check]:
     yield Check(name="batch", passed=batch == 1, text=text, remedy=remedy)
     if any(isinstance(c, RecurrentState) for layer in pair.target.architecture.layers for c in layer.caches):
         text = "the target keeps a recurrent state, which assisted generation cannot roll back"
-        yield Check(name="state", passed=False, text=text, remedy="use a serving engine")
+        yield Check(name="target state", passed=False, text=text, remedy="use a serving engine")
     if pair.stand_alone is not None:
         yield from _assistant(pair)
 

@@ -57,7 +57,7 @@ def _state(pair: Pair) -> Iterator[Check]:
         if any(isinstance(rule, RecurrentState) and rule.kind == "mamba1" for rule in rules):
             text = f"the {owner} has Mamba-1 layers, whose state vLLM cannot roll back when tokens are rejected"
             remedy = "use --draft none" if owner == "target" else "choose a draft without Mamba-1 layers"
-            yield Check(name="state", passed=False, text=text, remedy=remedy)
+            yield Check(name=f"{owner} state", passed=False, text=text, remedy=remedy)
             return
 
 

@@ -18,6 +18,8 @@ from planner.verdict import Answer, Reason
 
 #: Below this, speculation is not worth the trouble even if the estimate is right.
 WORTH_IT: Final = 1.05
+#: Codes of rejections that more room would lift.
+ROOM_REASONS: Final = frozenset({"does_not_fit", "over_draft_budget", "reading_missing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

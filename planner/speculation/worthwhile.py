@@ -10,9 +10,10 @@ from typing import Final
 
 from model_catalog.drafts import DraftMethod
 from planner.plan import Plan
+from planner.speculation.compatibility import ANY_DRAFT
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer, Worth, overall_worth
-from planner.verdict import Reason
+from planner.verdict import Answer, Reason
 
 _SMALL_TARGET_PARAMETERS: Final = 10**10
 _DEEP_DRAFT: Final = 0.7
@@ -24,21 +25,23 @@ def judge_worth(alone: Plan, accepted: Sequence[Offer], rejected: Sequence[Offer
     ``accepted`` are the drafts that fit and may serve, best first.
     """
     reasons = [
-        *_no_draft(accepted, rejected),
+        *_no_draft(alone, accepted, rejected),
         *_best(accepted),
         *_concurrency(accepted, demand),
         *_size(alone, accepted),
         *_depth(alone, [*accepted, *rejected]),
         *_lengths(demand),
-        *_alternatives(alone, accepted),
+        *_alternatives(alone, accepted, rejected),
     ]
     predictions = [offer.prediction for offer in accepted if offer.prediction is not None]
     return overall_worth(predictions, reasons)
 
 
-def _no_draft(accepted: Sequence[Offer], rejected: Sequence[Offer]) -> list[Reason]:
+def _no_draft(alone: Plan, accepted: Sequence[Offer], rejected: Sequence[Offer]) -> list[Reason]:
     if accepted:
         return []
+    if alone.verdict.answer is Answer.DOES_NOT_FIT:
+        return [Reason(code="target_does_not_fit", text="the target does not fit even without a draft")]
     if not rejected:
         return [Reason(code="no_candidate", text="no draft is known for this target")]
     if len(rejected) == 1:
@@ -64,13 +67,13 @@ def _concurrency(accepted: Sequence[Offer], demand: Demand) -> list[Reason]:
         if offer.prediction is not None and offer.prediction.stops_paying_at_batch is not None
     ]
     if stops and demand.batch >= max(stops):
-        text = f"at {demand.batch} sequences at once every draft is predicted to have stopped paying"
+        text = f"at {demand.batch:,} sequences at once every draft is predicted to have stopped paying"
         return [Reason(code="concurrency", text=text)]
     if stops:
-        text = f"it stops paying at about {max(stops)} sequences at once; switch it off above that"
+        text = f"it stops paying at about {max(stops):,} sequences at once; switch it off above that"
         return [Reason(code="concurrency", text=text)]
     if demand.batch >= 16:
-        return [Reason(code="concurrency", text=f"at {demand.batch} sequences at once gains are small: measure")]
+        return [Reason(code="concurrency", text=f"at {demand.batch:,} sequences at once gains are small: measure")]
     return []
 
 
@@ -108,12 +111,21 @@ def _lengths(demand: Demand) -> list[Reason]:
     return [Reason(code="short_output", text=text)]
 
 
-def _alternatives(alone: Plan, accepted: Sequence[Offer]) -> list[Reason]:
-    reasons = []
+def _alternatives(alone: Plan, accepted: Sequence[Offer], rejected: Sequence[Offer]) -> list[Reason]:
+    reasons: list[Reason] = []
+    if alone.verdict.answer is Answer.DOES_NOT_FIT:
+        return reasons
     methods = {offer.draft.method for offer in accepted}
     if alone.serving.target.architecture.mtp_layers and DraftMethod.MTP in methods:
         text = "the target ships its own multi-token-prediction layers: try them before a separate draft"
         reasons.append(Reason(code="built_in_mtp", text=text))
-    text = "n-gram drafting costs no memory and helps where the output repeats the prompt (code edits, RAG)"
-    reasons.append(Reason(code="ngram_is_free", text=text))
+    if not any(_rules_out_ngram(offer) for offer in rejected):
+        text = "n-gram drafting loads no weights and helps where the output repeats the prompt (code edits, RAG)"
+        reasons.append(Reason(code="ngram_is_free", text=text))
     return reasons
+
+
+def _rules_out_ngram(rejected: Offer) -> bool:
+    """N-gram drafting itself was turned down, or the engine takes no draft of any kind here."""
+    every = any(check.name in ANY_DRAFT and check.passed is False for check in rejected.checks)
+    return rejected.draft.method is DraftMethod.NGRAM or every

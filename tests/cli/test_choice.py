@@ -142,3 +142,72 @@ def test_mtp_layers_are_run_in_whole_rounds(capsys: pytest.CaptureFixture[str]) 
     code, report = document("fit XiaomiMiMo/MiMo-V2-Flash --gpu h200:8 --draft mtp", capsys)
     assert code == 0
     assert report["recommendation"]["num_speculative_tokens"] % 3 == 0
+
+
+def codes_of(remarks: list[dict[str, str]]) -> set[str]:
+    return {remark["code"] for remark in remarks}
+
+
+def test_one_unsuitable_draft_does_not_hide_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    # A head for hidden states of 5,120 beside a model that will do; alone it is a wrong request.
+    head = "fit Qwen/Qwen3-8B --gpu h100-80gb --draft AngelSlim/Qwen3-14B_eagle3"
+    exit_code, found = document(f"{head} --draft ngram", capsys)
+    assert exit_code == 0
+    assert found["recommendation"]["method"] == "ngram"
+    refused = found["candidates"][1]
+    assert [remark["text"] for remark in refused["reasons"] if "5,120" in remark["text"]] == [
+        "the head reads hidden states of 5,120; the target's are 4,096 wide"
+    ]
+    assert main(head.split()) == 2
+
+
+def test_transformers_says_once_that_it_takes_one_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = document("fit Qwen/Qwen3-8B --gpu h100-80gb --batch 4 --engine transformers", capsys)
+    for row in found["candidates"]:
+        if row["compatibility"] is None:  # nothing about it is on disk
+            continue
+        assert sum("one sequence at a time" in remark["text"] for remark in row["reasons"]) == 1
+    assert "ngram_is_free" not in codes_of(found["worthwhile"]["reasons"])  # it takes one sequence as well
+
+
+@pytest.mark.parametrize(
+    ("named", "remedies"),
+    [
+        ("Qwen/Qwen3-8B --draft Qwen/Qwen3-8B", False),  # refused for what it is
+        ("Qwen/Qwen3-32B --draft Qwen/Qwen3-8B --draft-budget 1%", True),  # takes more than 1 %, and nothing else
+    ],
+)
+def test_more_room_is_offered_only_where_room_is_all_that_lacks(
+    named: str, remedies: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code, found = document(f"fit {named} --gpu h200", capsys)
+    assert exit_code == 3
+    assert bool(found["candidates"][0]["verdict"]["remedies"]) is remedies
+
+
+def test_a_target_that_does_not_fit_is_said_to_be_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = document("fit zai-org/GLM-5.3 --gpu h200:8", capsys)
+    assert codes_of(found["worthwhile"]["reasons"]) == {"target_does_not_fit"}
+    assert "mtp_not_loaded" not in codes_of(found["problems"])  # it stands among the candidates
+
+
+@pytest.mark.parametrize(
+    ("lengths", "exit_code"),
+    [
+        ("--output-tokens 16000", 2),
+        ("--prompt-tokens 5000 --output-tokens 5000", 2),
+        ("--prompt-tokens 8000", 0),  # the other length is what is left
+        ("--prompt-tokens 8000 --output-tokens 192", 0),
+    ],
+)
+def test_prompt_and_output_must_fit_the_context(
+    lengths: str, exit_code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = f"fit Qwen/Qwen3-32B --draft ngram --gpu h200 --context 8192 --quiet {lengths}"
+    assert main(named.split()) == exit_code
+    assert ("exceed the context of 8,192" in capsys.readouterr().err) is (exit_code == 2)
+
+
+def test_built_in_drafts_are_known_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = document("fit Qwen/Qwen3-8B --gpu h100-80gb --draft NGRAM", capsys)
+    assert [row["method"] for row in found["candidates"]] == ["ngram"]
