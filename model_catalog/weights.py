@@ -110,6 +110,9 @@ def _from_headers(
     snapshot: ModelSnapshot, architecture: ArchitectureSpec, quantization: Quantization | None, target: DType
 ) -> WeightTable:
     groups = snapshot.weight_groups
+    derived = [group for group in derive_groups(architecture, quantization) if group.component is Component.TEXT]
+    decoder = [group for group in groups if group.component is Component.TEXT and group.role is not Role.BUFFER]
+    loaded = [group for group in decoder if not (architecture.tied_head and group.role is Role.HEAD)]
     stored = sum(group.stored_bytes for group in groups)
     resident = resident_groups(groups, architecture, dtype=target, quantized=quantization is not None)
     parameters: int | None = sum(group.parameters for group in resident if group.component is not Component.MTP)
@@ -121,30 +124,33 @@ def _from_headers(
         basis=Basis.EXACT,
         source=f"safetensors headers: {sum(group.tensors for group in groups):,} tensors",
         resident=resident,
-        notes=tuple(_header_notes(groups, architecture, quantization)),
+        notes=tuple(_header_notes(loaded, derived, head_copy=len(loaded) < len(decoder))),
+        complete=_is_whole(loaded, derived, packed=quantization is not None),
     )
 
 
 def _header_notes(
-    groups: Iterable[WeightGroup], architecture: ArchitectureSpec, quantization: Quantization | None
+    loaded: Iterable[WeightGroup], derived: Iterable[WeightGroup], *, head_copy: bool
 ) -> Iterable[str]:
     """What a reader should know where headers and configuration tell different stories about the decoder."""
-    stored = [group for group in groups if group.component is Component.TEXT]
-    tied = architecture.tied_head
-    found = sum(
-        group.stored_bytes
-        for group in stored
-        if group.role is not Role.BUFFER and not (tied and group.role is Role.HEAD)
-    )
-    expected = sum(
-        group.stored_bytes
-        for group in derive_groups(architecture, quantization)
-        if group.component is Component.TEXT
-    )
-    if tied and any(group.role is Role.HEAD for group in stored):
+    found, expected = (sum(group.stored_bytes for group in groups) for groups in (loaded, derived))
+    if head_copy:
         yield "the checkpoint stores a copy of the tied head, which is not loaded"
     if abs(found - expected) * 1000 > expected:
         yield f"the headers hold {found:,} B for the decoder; the configuration explains {expected:,} B"
+
+
+def _is_whole(loaded: Iterable[WeightGroup], derived: Iterable[WeightGroup], *, packed: bool) -> bool:
+    """Whether the headers can be all of the decoder: a file cut out of a checkpoint, or of another model, is not.
+
+    Elements are compared, since a checkpoint may be stored in another type than its configuration says; packed
+    words count as one element each, so there bytes are, and a tighter packing than we know is allowed for.
+    """
+    if packed:
+        found, expected = (sum(group.stored_bytes for group in groups) for groups in (loaded, derived))
+        return found * 2 >= expected
+    found, expected = (sum(group.parameters for group in groups) for groups in (loaded, derived))
+    return found * 10 >= expected * 9
 
 
 def _from_config(

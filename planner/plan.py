@@ -248,6 +248,7 @@ def _overall(
 ) -> Verdict:
     answer = worst([plan.verdict.answer for plan in plans])
     bound = plans[binding]
+    constraint = bound.verdict.constraint
     reasons: list[Reason] = []
     if answer is Answer.UNKNOWN:
         notes = "; ".join(bound.rank.device.notes) or "no reading"
@@ -256,7 +257,7 @@ def _overall(
     partial = [model for model in models if not model.weights.complete]
     if partial and answer is not Answer.DOES_NOT_FIT:
         # A part of unknown size makes every line a lower bound: enough for a "no", never for a "yes".
-        answer = Answer.UNKNOWN
+        answer, constraint = Answer.UNKNOWN, "a part of the weights has no known size"
     for model in partial:
         text = (
             f"{model.snapshot.repo_id}: a part of its weights has no known size, so these lines are a lower bound"
@@ -278,8 +279,6 @@ def _overall(
     return Verdict(
         answer=answer,
         headroom_bytes=None if answer is Answer.UNKNOWN else bound.verdict.headroom_bytes,
-        binding=(
-            f"{bound.verdict.constraint} on rank {bound.rank.index}; largest line: {bound.verdict.largest_line}"
-        ),
+        binding=f"{constraint} on rank {bound.rank.index}; largest line: {bound.verdict.largest_line}",
         reasons=tuple(reasons),
     )

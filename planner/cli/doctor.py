@@ -15,7 +15,7 @@ from model_catalog.snapshot import RepoRef
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner import __version__
 from planner.cli.failure import EXIT_HARDWARE, EXIT_OK
-from planner.cli.model_source import hub_endpoint
+from planner.cli.model_source import hub_endpoint, is_offline
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.report.plain import Style, paint, safe_line
 from planner.report.schemas import document_head
@@ -122,8 +122,9 @@ def _driver() -> Check:
 
 def _hub(*, offline: bool) -> Check:
     endpoint = hub_endpoint()
-    if offline:
-        return Check(name="Hub", state="ok", text="not asked (--offline)")
+    if is_offline(offline=offline):
+        text = f"not asked ({'--offline' if offline else 'HF_HUB_OFFLINE is set'})"
+        return Check(name="Hub", state="ok", text=text)
     from model_catalog.hub import HubLimits, load_snapshot  # noqa: PLC0415 - slow to import
 
     with tempfile.TemporaryDirectory() as empty:

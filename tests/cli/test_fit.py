@@ -215,3 +215,15 @@ def test_a_float32_checkpoint_as_each_engine_loads_it(
     lines = {item["label"]: item["low_bytes"] for item in report["memory"]["per_rank"][0]["items"]}
     assert lines["target_kv_cache"] >= 8192 * per_token
     assert lines["target_kv_cache"] < 8192 * per_token * 1.01
+
+
+def test_weights_of_unknown_size_are_why_it_cannot_be_told(
+    model_folder: Folder, llama_8b: Mapping[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model_folder(
+        "towered",
+        {"model_type": "a_wrapper", "text_config": llama_8b, "vision_config": {"model_type": "unheard_of"}},
+    )
+    code = main(["fit", "./towered", "--draft", "none", "--gpu", "h100-80gb", "--quiet"])
+    assert code == 4
+    assert capsys.readouterr().out.startswith("CANNOT TELL: a part of the weights has no known size on rank 0")

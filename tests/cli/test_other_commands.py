@@ -208,6 +208,14 @@ def test_doctor_needs_nothing_essential(
     )
 
 
+def test_doctor_asks_no_hub_that_is_switched_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    main(["doctor"])
+    assert "Hub: not asked (HF_HUB_OFFLINE is set)" in capsys.readouterr().out
+
+
 def test_doctor_tells_a_cache_that_cannot_be_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -200,6 +200,29 @@ def test_headers_that_contradict_the_config_are_noted() -> None:
     assert any("the configuration explains" in note for note in table.notes)
 
 
+@pytest.mark.parametrize(
+    ("layers", "quantized", "dtype", "whole"),
+    [
+        (28, None, "BF16", True),
+        (28, None, "F32", True),
+        (14, None, "BF16", False),
+        (14, None, "F32", False),
+        (28, "awq", "F16", True),
+        (7, "awq", "F16", False),
+    ],
+)
+def test_headers_of_a_part_of_the_decoder_prove_nothing(
+    layers: int, quantized: str | None, dtype: str, whole: bool
+) -> None:
+    """A first shard under the name of a whole checkpoint: of its layers' sizes nothing is known."""
+    part = {**QWEN3_32B, "num_hidden_layers": layers}
+    config = QWEN3_32B_AWQ if quantized else QWEN3_32B
+    stored = groups(part, head=True, quantized=quantized, dtype=dtype)
+    table = weighed({**config, "num_hidden_layers": 28}, weight_groups=stored)
+    assert table.complete == whole
+    assert any("the configuration explains" in note for note in table.notes) or whole
+
+
 def test_float32_checkpoints_are_cast_to_the_engines_type() -> None:
     wide = groups(QWEN3_06B, head=False, dtype="F32")
     halved = 596_049_920 * 2
