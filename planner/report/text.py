@@ -276,9 +276,13 @@ def _pool_text(plan: Plan) -> str:
     cache, work = plan.cache, plan.serving.workload
     if cache is None:
         return ""
+    blocks, tokens = count(cache.blocks, "block"), f"{cache.tokens:,} tokens"
+    # Several groups of layers share the blocks, and a state fills one whatever its length: then no product holds.
+    plain = cache.tokens == cache.blocks * cache.block_size
+    held = f"{blocks} of {cache.block_size} = {tokens}" if plain else f"{blocks}, room for {tokens}"
     return (
-        f"{room_range(cache.available)}: at least {count(cache.blocks, 'block')} of {cache.block_size} = "
-        f"{cache.tokens:,} tokens, {cache.max_concurrency:.2f} sequences of {work.context_tokens:,} at once"
+        f"{room_range(cache.available)}: at least {held}, {cache.max_concurrency:.2f} sequences of "
+        f"{work.context_tokens:,} at once"
     )
 
 

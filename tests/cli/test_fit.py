@@ -1,6 +1,7 @@
 """`specplan fit` from the command line to the exit code, in this process, without a network."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,17 @@ def test_weights_of_unknown_size_are_why_it_cannot_be_told(
     code = main(["fit", "./towered", "--draft", "none", "--gpu", "h100-80gb", "--quiet"])
     assert code == 4
     assert capsys.readouterr().out.startswith("CANNOT TELL: a part of the weights has no known size on rank 0")
+
+
+@pytest.mark.parametrize(("name", "plain"), [("Qwen/Qwen3-8B", True), ("google/gemma-3-27b-it", False)])
+def test_blocks_are_multiplied_out_only_where_that_gives_the_tokens(
+    name: str, plain: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six groups of gemma's layers share the blocks; a plain model's tokens are its blocks times 16."""
+    main(["fit", name, "--draft", "none", "--gpu", "h200-141gb", "--offline", "--context", "8192"])
+    text = " ".join(capsys.readouterr().out.split())
+    found = re.search(r"at least ([\d,]+) blocks(?: of (\d+) =|, room for) ([\d,]+) tokens", text)
+    assert found is not None
+    blocks, size, tokens = (group and int(group.replace(",", "")) for group in found.groups())
+    assert (size is not None) == plain
+    assert not plain or (blocks or 0) * (size or 0) == tokens
