@@ -61,6 +61,11 @@ def gather_offers(
         found, discarded = _search(options, target, output)
     judge = _Judge(options, target, devices, engine, workload)
     offers = tuple(judge.offer(candidate, draft) for candidate, draft in found)
+    wanted = options.num_speculative_tokens
+    for offer in offers if options.drafts and wanted is not None else ():
+        if 0 < offer.draft.num_speculative_tokens < wanted.least:
+            k = offer.draft.num_speculative_tokens
+            output.note("k_lowered", f"{offer.name} drafts at most {k} tokens a step, its block; {k} are planned")
     return Offers(offers=offers, discarded=tuple(discarded), named=bool(options.drafts))
 
 

@@ -60,7 +60,10 @@ def llama_cpp_checks(pair: Pair) -> Iterator[Check]:
 
 
 def tensorrt_llm_checks(pair: Pair) -> Iterator[Check]:
-    """No check when it starts; its documentation requires the same tokenizer."""
+    """No check of the pair when it starts; its documentation requires the same tokenizer."""
+    if pair.draft.method is DraftMethod.EAGLE:
+        text = "TensorRT-LLM drafts with EAGLE-3 heads, not with first-generation EAGLE heads"
+        yield Check(name="method", passed=False, text=text, remedy="choose an EAGLE-3 head")
     if pair.stand_alone is not None:
         consequence = "checks nothing at start, but its documentation requires the same tokenizer"
         yield token_check(pair, engine="TensorRT-LLM", consequence=consequence)

@@ -211,3 +211,13 @@ def test_prompt_and_output_must_fit_the_context(
 def test_built_in_drafts_are_known_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
     _, found = document("fit Qwen/Qwen3-8B --gpu h100-80gb --draft NGRAM", capsys)
     assert [row["method"] for row in found["candidates"]] == ["ngram"]
+
+
+def test_a_block_shorter_than_k_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    # Blocks of 16 by the name and its config: one token is the target's own, 15 are drafted.
+    named = "fit Qwen/Qwen3-8B --gpu h100-80gb --draft z-lab/Qwen3-8B-DFlash-b16 --num-speculative-tokens"
+    _, found = document(f"{named} 16", capsys)
+    assert "k_lowered" in codes_of(found["warnings"])
+    assert "15 are planned" in " ".join(warning["text"] for warning in found["warnings"])
+    _, found = document(f"{named} 8-16", capsys)
+    assert "k_lowered" not in codes_of(found["warnings"])

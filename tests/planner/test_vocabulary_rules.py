@@ -278,6 +278,12 @@ def test_built_in_methods_need_no_tokenizer() -> None:
     assert judged("vllm", known("deepseek-ai/DeepSeek-V3"), None, method=DraftMethod.MTP).verdict is OK
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "tensorrt-llm", "transformers"])
+def test_first_generation_eagle_heads_are_refused_where_no_command_takes_them(engine: str) -> None:
+    target, head = known("meta-llama/Llama-2-7b-chat-hf"), known("yuhuili/EAGLE-llama2-chat-7B")
+    assert check(judged(engine, target, head, method=DraftMethod.EAGLE), "method").passed is False
+
+
 def test_transformers_takes_one_sequence() -> None:
     target, draft = known("Qwen/Qwen3-8B"), known("Qwen/Qwen3-0.6B")
     assert judged("transformers", target, draft).verdict is OK
