@@ -10,6 +10,8 @@ from pair_plans import DFLASH, EAGLE3, WORK, head_of, known, plan, several_mtp_l
 from model_catalog.drafts import METHOD_OF_HEAD, DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.families.heads import draft_head_method
+from planner.engines.base import Serving
+from planner.engines.vllm import VllmProfile
 from planner.engines.vllm_checks import check_parallelism
 from planner.errors import ParallelismError
 
@@ -76,6 +78,21 @@ def test_the_draft_is_split_over_the_targets_ranks() -> None:
             DraftMethod.DRAFT_MODEL,
             work=replace(WORK, tp=4),
         )
+
+
+@pytest.mark.parametrize(
+    ("seqs", "tokens", "refused"), [(200, 100, True), (100, 100, False), (None, 100, False), (4096, None, False)]
+)
+def test_a_step_of_fewer_tokens_than_sequences(seqs: int | None, tokens: int | None, refused: bool) -> None:
+    """SchedulerConfig: max_num_batched_tokens must be greater than or equal to max_num_seqs."""
+    work = replace(WORK, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+    serving = Serving(target=small(), draft=None, workload=work)
+    if not refused:
+        VllmProfile().check(serving)
+        return
+    with pytest.raises(UsageError, match="100 tokens a step") as caught:
+        VllmProfile().check(serving)
+    assert caught.value.hint == "use --max-num-batched-tokens 200 or more, or --max-num-seqs 100 or less"
 
 
 @pytest.mark.parametrize(
