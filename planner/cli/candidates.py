@@ -61,12 +61,16 @@ def gather_offers(
         found, discarded = _search(options, target, output)
     judge = _Judge(options, target, devices, engine, workload)
     offers = tuple(judge.offer(candidate, draft) for candidate, draft in found)
-    wanted = options.num_speculative_tokens
-    for offer in offers if options.drafts and wanted is not None else ():
-        if 0 < offer.draft.num_speculative_tokens < wanted.least:
-            k = offer.draft.num_speculative_tokens
-            output.note("k_lowered", f"{offer.name} drafts at most {k} tokens a step, its block; {k} are planned")
+    if options.drafts and options.num_speculative_tokens is not None:
+        _note_short_blocks(offers, options.num_speculative_tokens.least, output)
     return Offers(offers=offers, discarded=tuple(discarded), named=bool(options.drafts))
+
+
+def _note_short_blocks(offers: Sequence[Offer], least: int, output: Output) -> None:
+    for offer in offers:
+        k = offer.draft.num_speculative_tokens
+        if k < least:
+            output.note("k_lowered", f"{offer.name} drafts at most {k} tokens a step, its block; {k} are planned")
 
 
 def _named(draft: Draft) -> Candidate:

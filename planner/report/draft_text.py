@@ -122,7 +122,7 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
         rows.append(("Whole request", f"{whole.low:.2f} – {whole.high:.2f} ×, prompt included"))
     if prediction.break_even_acceptance is not None:
         text = f"at an acceptance of {prediction.break_even_acceptance:.2f}"
-        if prediction.stops_paying_at_batch is not None:
+        if prediction.stops_paying_at_batch is not None and prediction.stops_paying_at_batch > 1:
             text += f"; no longer from about {count(prediction.stops_paying_at_batch, 'sequence')} at once"
         rows.append(("Breaks even", text))
     rows.append(("Ceiling", f"{prediction.ceiling_speedup:.1f} ×, 1/(1 - acceptance): never reached"))
