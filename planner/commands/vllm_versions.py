@@ -39,6 +39,20 @@ FIELD_SINCE: Final[dict[str, tuple[int, int]]] = {
 #: before, sequences beyond the draft's context simply are not speculated on.
 DRAFT_CAPS_TARGET_SINCE: Final = (0, 33)
 
+#: Architectures of ours that vLLM has dropped, with the last release that serves them, by the table
+#: ``_PREVIOUSLY_SUPPORTED_MODELS`` in model_executor/models/registry.py of 0.32.0. None: never served.
+LAST_SERVED: Final[dict[str, tuple[int, int] | None]] = {
+    "QWenLMHeadModel": (0, 23),
+    "InternLMForCausalLM": (0, 23),
+    "BaiChuanForCausalLM": (0, 23),
+    "BaichuanForCausalLM": (0, 23),
+    "MPTForCausalLM": (0, 28),
+    "MptForCausalLM": (0, 28),
+    "RWForCausalLM": (0, 28),
+    "StableLMEpochForCausalLM": (0, 28),
+    "GPTNeoForCausalLM": None,
+}
+
 #: Parts of a draft's path, in lower case, that make vLLM take another method than the one asked for.
 METHOD_BY_PATH: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from made_models import device, llama, model_of
 
+from model_catalog.catalogue import find_row
 from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.local_folder import load_folder
@@ -290,3 +291,21 @@ def test_a_local_folder_is_named_by_its_whole_path(model_folder: Callable[[str, 
     command = vllm_command(plan_of(model=describe(snapshot)), version=NEWEST)
     assert command.argv[2] == str(folder.resolve())
     assert str(folder) not in json.dumps(snapshot.to_json())
+
+
+@pytest.mark.parametrize(
+    ("repo_id", "version", "words"),
+    [
+        # What vLLM 0.32.0 answers: "was supported in vLLM until v0.28.0", "are not supported for now".
+        ("mosaicml/mpt-7b", "0.33.0", "vLLM 0.33.0 refuses this command: MPTForCausalLM"),
+        ("mosaicml/mpt-7b", "0.28.0", None),
+        ("EleutherAI/gpt-neo-1.3B", "0.11.0", "it does not serve GPTNeoForCausalLM"),
+        ("facebook/opt-1.3b", "0.33.0", None),
+    ],
+)
+def test_an_architecture_that_vllm_dropped_is_said_first(repo_id: str, version: str, words: str | None) -> None:
+    row = find_row(repo_id)
+    assert row is not None
+    notes = vllm_command(plan_of(model=describe(row), context_tokens=2048), version=version).notes
+    assert any("refuses this command" in note for note in notes) is (words is not None)
+    assert words is None or words in notes[0]
