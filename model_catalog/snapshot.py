@@ -17,6 +17,7 @@ from model_catalog.errors import UsageError
 SNAPSHOT_SCHEMA: Final = "specplan.snapshot/1"
 _REPO_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_HUB_PAGE: Final = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)")
 _REVISION: Final = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
 
 
@@ -79,7 +80,8 @@ class RepoRef:
         if not _REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id:
             if Path(text).is_dir():
                 return cls(repo_id=Path(text).resolve().name, folder=Path(text))
-            raise UsageError("not a Hub repo id", subject=text, hint=hint)
+            page = _HUB_PAGE.match(text)
+            raise UsageError("not a Hub repo id", subject=text, hint=f"write {page[1]}" if page else hint)
         if separator and (not _REVISION.fullmatch(revision) or ".." in revision):
             raise UsageError("not a branch, tag or commit", subject=text, hint=hint)
         if not separator and "/" not in repo_id and Path(text, "config.json").is_file():

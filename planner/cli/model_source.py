@@ -131,7 +131,10 @@ def _offline(ref: RepoRef, output: Output) -> ModelSnapshot:
 
 
 def _with_near_names(error: SpecplanError, ref: RepoRef) -> SpecplanError:
-    """The error, its hint led by built-in names that resemble what was typed."""
+    """The error, its hint led by built-in names: of the same repo, or like what was typed."""
+    if lookup(ref.repo_id) is not None:
+        error.hint = f"the built-in entry knows no revisions: plan {ref.repo_id}. Else: {error.hint}"
+        return error
     near = [name for name in near_names(ref.repo_id) if name.lower() != ref.repo_id.lower()]
     if near:
         error.hint = f"did you mean {' or '.join(near)} (built in)? Else: {error.hint}"

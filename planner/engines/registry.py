@@ -1,5 +1,6 @@
 """Engine profiles by name."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -7,9 +8,20 @@ from model_catalog.errors import UsageError
 from planner.engines.base import EngineProfile
 from planner.engines.transformers import TransformersProfile
 from planner.engines.vllm import VllmProfile
+from planner.engines.vllm_shape import release_of
+
+_VERSION: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})*")
+#: The release that made the V1 engine the default.
+_VLLM_SINCE: Final = (0, 8)
 
 
 def _vllm(version: str | None) -> EngineProfile:
+    if version is not None and release_of(version) < _VLLM_SINCE:
+        raise UsageError(
+            f"vLLM {version} runs the engine that V1 replaced, whose memory is not known here",
+            subject="--engine",
+            hint=f"plan for vllm=={'.'.join(map(str, _VLLM_SINCE))}.0 or newer",
+        )
     return VllmProfile() if version is None else VllmProfile(version=version)
 
 
@@ -37,6 +49,6 @@ def engine_profile(text: str) -> EngineProfile:
             subject="--engine",
             hint=f"use one of {', '.join(_PROFILES)}, with ==VERSION if you like",
         )
-    if separator and not all(part.isdigit() for part in version.split(".")):
+    if separator and not _VERSION.fullmatch(version):
         raise UsageError(f"{version!r} is not a version", subject="--engine", hint=f"write {name}==0.33.0")
     return make(version if separator else None)

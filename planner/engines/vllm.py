@@ -16,7 +16,13 @@ from planner.engines.context_limits import check_context
 from planner.engines.vllm_activation import activation_peak, verification_logits
 from planner.engines.vllm_buffers import persistent_buffers
 from planner.engines.vllm_cache import cache_lines, count_cache_groups, engine_pool
-from planner.engines.vllm_checks import check_block_size, check_draft, check_parallelism, check_step
+from planner.engines.vllm_checks import (
+    check_block_size,
+    check_cache_dtype,
+    check_draft,
+    check_parallelism,
+    check_step,
+)
 from planner.engines.vllm_defaults import engine_defaults
 from planner.engines.vllm_drafting import drafting_buffers
 from planner.engines.vllm_loading import host_memory_bytes, load_peak_bytes
@@ -43,6 +49,7 @@ class VllmProfile:
             check_parallelism(serving.draft.model, workload.tp, 1)
         check_block_size(serving)
         check_step(serving)
+        check_cache_dtype(serving)
         check_draft(serving)
         check_context(serving)
 

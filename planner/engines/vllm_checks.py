@@ -14,7 +14,9 @@ from model_catalog.model import Model
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm_drafting import lookahead_tokens
 from planner.engines.vllm_heads import lacks_token_table
+from planner.engines.vllm_shape import latent_rule
 from planner.errors import ParallelismError
+from planner.memory.kv_cache import kv_format
 
 _KERNEL_BLOCK_TOKENS: Final = 16
 _DEGREES: Final = (1, 2, 4, 8, 16, 32)
@@ -74,6 +76,22 @@ def check_step(serving: Serving) -> None:
             f"{tokens:,} tokens a step are fewer than the {seqs:,} sequences of --max-num-seqs",
             subject="--max-num-batched-tokens",
             hint=f"use --max-num-batched-tokens {seqs} or more, or --max-num-seqs {tokens} or less",
+        )
+
+
+def check_cache_dtype(serving: Serving) -> None:
+    """Refuse the packed rows of latent attention for a target that has none: no backend takes them.
+
+    Raises:
+        UsageError: naming what such a target takes.
+    """
+    target, name = serving.target, serving.workload.kv_cache_dtype
+    packed = kv_format(name, target.architecture.dtype).packed_latent
+    if packed and latent_rule(target.architecture.decoder_layers) is None:
+        raise UsageError(
+            f"{name} is for multi-head latent attention, which {target.snapshot.repo_id} has not",
+            subject="--kv-cache-dtype",
+            hint="use fp8, or leave it out",
         )
 
 

@@ -124,6 +124,6 @@ def latent_rule(layers: tuple[LayerSpec, ...]) -> LatentAttention | None:
 
 
 def release_of(version: str) -> tuple[int, int]:
-    """``0.33.0`` -> (0, 33)."""
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
+    """``0.33.0`` -> (0, 33); ``1`` -> (1, 0)."""
+    major, minor = (*map(int, version.split(".")[:2]), 0)[:2]
+    return major, minor

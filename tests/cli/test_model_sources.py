@@ -106,6 +106,7 @@ def test_a_short_name_is_the_catalogues(fit: Fit) -> None:
 def test_the_catalogue_does_not_answer_for_a_revision(fit: Fit) -> None:
     code, document, _ = fit("Qwen/Qwen3-8B@v1", NO_CONNECTION, "--offline")
     assert (code, document["error"]["code"]) == (8, "hub_unreachable")
+    assert "knows no revisions: plan Qwen/Qwen3-8B." in document["error"]["hint"]
 
 
 def test_without_a_connection_an_unknown_model_is_a_network_error(fit: Fit) -> None:

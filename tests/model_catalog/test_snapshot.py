@@ -100,6 +100,15 @@ def test_what_is_no_model_name(text: str) -> None:
     assert "org/name" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "text", ["https://huggingface.co/org/name", "huggingface.co/org/name/tree/main", "https://hf.co/org/name?x=1"]
+)
+def test_the_address_of_a_page_is_told_as_a_name(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        RepoRef.parse(text)
+    assert caught.value.hint == "write org/name"
+
+
 def test_a_folder_is_a_model_name(tmp_path: Path) -> None:
     folder = tmp_path / "my-model"
     folder.mkdir()

@@ -11,9 +11,11 @@ from model_catalog.drafts import METHOD_OF_HEAD, DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.families.heads import draft_head_method
 from planner.engines.base import Serving
+from planner.engines.registry import engine_profile
 from planner.engines.vllm import VllmProfile
 from planner.engines.vllm_checks import check_parallelism
 from planner.errors import ParallelismError
+from planner.plan import make_plan
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
@@ -93,6 +95,46 @@ def test_a_step_of_fewer_tokens_than_sequences(seqs: int | None, tokens: int | N
     with pytest.raises(UsageError, match="100 tokens a step") as caught:
         VllmProfile().check(serving)
     assert caught.value.hint == "use --max-num-batched-tokens 200 or more, or --max-num-seqs 100 or less"
+
+
+@pytest.mark.parametrize(
+    ("name", "cache", "refused"),
+    [
+        ("Qwen/Qwen3-8B", "fp8_ds_mla", True),
+        ("Qwen/Qwen3-8B", "fp8", False),
+        ("deepseek-ai/DeepSeek-V3", "fp8_ds_mla", False),
+        ("deepseek-ai/DeepSeek-V3", "nvfp4_ds_mla", False),
+    ],
+)
+def test_packed_latent_rows_need_latent_attention(name: str, cache: str, refused: bool) -> None:
+    serving = Serving(target=known(name), draft=None, workload=replace(WORK, kv_cache_dtype=cache))
+    if not refused:
+        VllmProfile().check(serving)
+        return
+    with pytest.raises(UsageError, match="multi-head latent attention"):
+        VllmProfile().check(serving)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.7.3", True), ("0", True), ("0.8.0", False), ("1", False)])
+def test_releases_before_the_v1_engine_are_refused(version: str, refused: bool) -> None:
+    """Its release notes: V1 is the default since v0.8.0."""
+    if not refused:
+        assert engine_profile(f"vllm=={version}").version == version
+        return
+    with pytest.raises(UsageError, match="V1 replaced") as caught:
+        engine_profile(f"vllm=={version}")
+    assert caught.value.hint == "plan for vllm==0.8.0 or newer"
+
+
+@pytest.mark.parametrize("version", ["", "²", "9" * 5000, "1..2", "0.33.0rc1"])
+def test_what_is_no_version(version: str) -> None:
+    with pytest.raises(UsageError, match="is not a version"):
+        engine_profile(f"vllm=={version}")
+
+
+def test_a_version_of_one_number_can_be_planned() -> None:
+    serving = Serving(target=small(), draft=None, workload=WORK)
+    assert make_plan(serving, [made_models.device(24 * 2**30)], engine_profile("vllm==1")).engine.version == "1"
 
 
 @pytest.mark.parametrize(
