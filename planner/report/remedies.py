@@ -95,6 +95,14 @@ class _Finder:
                 value="",
                 text="a memory fraction that works exists; let specplan choose it",
             )
+        if self._workload.kv_cache_memory_bytes is not None and self._fits(
+            replace(self._workload, kv_cache_memory_bytes=None)
+        ):
+            yield Remedy(
+                option="without --kv-cache-memory",
+                value="",
+                text="the pool that the engine makes by itself is large enough",
+            )
         for change, remedy in self._knobs():
             if self._fits(change):
                 yield remedy

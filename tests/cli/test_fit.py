@@ -242,3 +242,19 @@ def test_blocks_are_multiplied_out_only_where_that_gives_the_tokens(
     blocks, size, tokens = (group and int(group.replace(",", "")) for group in found.groups())
     assert (size is not None) == plain
     assert not plain or (blocks or 0) * (size or 0) == tokens
+
+
+@pytest.mark.parametrize(
+    ("pinned", "helps"),
+    [("1GiB", True), ("70GiB", True), (None, False)],
+    ids=["too-small", "too-large", "not-pinned"],
+)
+def test_a_pinned_pool_of_the_wrong_size_may_be_left_out(
+    pinned: str | None, helps: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four sequences of 8,192 tokens of 128 KiB are 4 GiB; beside 15 of weights there are no 70 on such a card."""
+    request = ["fit", "./llama-8b", "--draft", "none", "--gpu", "h100-80gb", "--batch", "4", "--json", "-"]
+    code = main([*request, *(("--kv-cache-memory", pinned) if pinned else ())])
+    remedies = json.loads(capsys.readouterr().out)["verdict"]["remedies"]
+    assert code == (3 if pinned else 0)
+    assert ("without --kv-cache-memory" in [remedy["option"] for remedy in remedies]) == helps
