@@ -21,7 +21,6 @@ from planner.engines.vllm_checks import (
     check_cache_dtype,
     check_draft,
     check_parallelism,
-    check_step,
 )
 from planner.engines.vllm_defaults import engine_defaults
 from planner.engines.vllm_drafting import drafting_buffers
@@ -48,7 +47,6 @@ class VllmProfile:
         if serving.draft is not None and serving.draft.model is not None:
             check_parallelism(serving.draft.model, workload.tp, 1)
         check_block_size(serving)
-        check_step(serving)
         check_cache_dtype(serving)
         check_draft(serving)
         check_context(serving)

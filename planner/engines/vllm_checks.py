@@ -62,23 +62,6 @@ def check_block_size(serving: Serving) -> None:
         )
 
 
-def check_step(serving: Serving) -> None:
-    """Refuse a step of fewer tokens than sequences; the engine lowers its own default, but nothing asked for.
-
-    Source: vLLM 0.33.0 config/scheduler.py, ``verify_max_model_len``.
-
-    Raises:
-        UsageError: where both are given so.
-    """
-    seqs, tokens = serving.workload.max_num_seqs, serving.workload.max_num_batched_tokens
-    if seqs is not None and tokens is not None and tokens < seqs:
-        raise UsageError(
-            f"{tokens:,} tokens a step are fewer than the {seqs:,} sequences of --max-num-seqs",
-            subject="--max-num-batched-tokens",
-            hint=f"use --max-num-batched-tokens {seqs} or more, or --max-num-seqs {tokens} or less",
-        )
-
-
 def check_cache_dtype(serving: Serving) -> None:
     """Refuse the packed rows of latent attention for a target that has none: no backend takes them.
 

@@ -7,6 +7,7 @@ Source: vLLM 0.33.0 ``engine/arg_utils.py`` (``get_batch_defaults`` and the func
 from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, Component
+from model_catalog.errors import UsageError
 from model_catalog.units import GIB
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineDefaults
@@ -28,6 +29,10 @@ def engine_defaults(
 
     A device whose total is unknown gets the largest defaults, which need the most memory. Encoder-decoder models
     run without chunked prefill, so their token budget is raised to the context.
+
+    Raises:
+        UsageError: for a step of fewer tokens than sequences (SchedulerConfig.verify_max_model_len); the engine
+            lowers its own default of sequences, but nothing asked for.
     """
     tokens, seqs = _batch_defaults(device, workload.tp * workload.pp)
     if workload.max_num_batched_tokens is not None:
@@ -39,6 +44,12 @@ def engine_defaults(
         tokens = min(tokens, chosen_seqs * workload.context_tokens)
     if workload.max_num_seqs is None:
         chosen_seqs = min(chosen_seqs, tokens)
+    if tokens < chosen_seqs:
+        raise UsageError(
+            f"{tokens:,} tokens a step are fewer than the {chosen_seqs:,} sequences of --max-num-seqs",
+            subject="--max-num-batched-tokens",
+            hint=f"use --max-num-batched-tokens {chosen_seqs} or more, or --max-num-seqs {tokens} or less",
+        )
     utilization = workload.gpu_memory_utilization
     if utilization is None:
         utilization = 0.92 if release_of(version) >= (0, 20) else 0.90

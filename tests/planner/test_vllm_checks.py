@@ -83,18 +83,26 @@ def test_the_draft_is_split_over_the_targets_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seqs", "tokens", "refused"), [(200, 100, True), (100, 100, False), (None, 100, False), (4096, None, False)]
+    ("seqs", "tokens", "refused"),
+    [
+        (200, 100, "100 tokens"),
+        (100, 100, None),
+        (None, 100, None),
+        (2048, None, None),
+        (20_000, None, "tokens a step are fewer than the 20,000 sequences"),
+    ],
 )
-def test_a_step_of_fewer_tokens_than_sequences(seqs: int | None, tokens: int | None, refused: bool) -> None:
+def test_a_step_of_fewer_tokens_than_sequences(seqs: int | None, tokens: int | None, refused: str | None) -> None:
     """SchedulerConfig: max_num_batched_tokens must be greater than or equal to max_num_seqs."""
     work = replace(WORK, max_num_seqs=seqs, max_num_batched_tokens=tokens)
-    serving = Serving(target=small(), draft=None, workload=work)
-    if not refused:
-        VllmProfile().check(serving)
+    serving, card = Serving(target=small(), draft=None, workload=work), made_models.device(80 * 2**30)
+    if refused is None:
+        defaults = VllmProfile().defaults(serving, card)
+        assert defaults.max_num_batched_tokens >= defaults.max_num_seqs
         return
-    with pytest.raises(UsageError, match="100 tokens a step") as caught:
-        VllmProfile().check(serving)
-    assert caught.value.hint == "use --max-num-batched-tokens 200 or more, or --max-num-seqs 100 or less"
+    with pytest.raises(UsageError, match=refused) as caught:
+        VllmProfile().defaults(serving, card)
+    assert f"use --max-num-batched-tokens {seqs} or more, or --max-num-seqs" in caught.value.hint
 
 
 @pytest.mark.parametrize(
