@@ -7,7 +7,7 @@ import click
 
 from planner.capacity import fewest_devices
 from planner.cli.drafts import check_draft_names, load_drafts
-from planner.cli.failure import EXIT_NO, EXIT_OK
+from planner.cli.failure import EXIT_NO, EXIT_OK, EXIT_UNSURE
 from planner.cli.model_source import load_target
 from planner.cli.options import (
     PlanOptions,
@@ -81,7 +81,9 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
         # Machines that share their memory with the host hold one such device.
         found = fewest_devices(serving, gpu.device(), engine, COUNTS[:1] if gpu.unified else COUNTS)
         holdings.append(Holding(gpu=gpu, count=found and found[0], plan=found and found[1]))
-    exit_code = EXIT_OK if any(holding.count for holding in holdings) else EXIT_NO
+    # Without the size of all weights nothing holds for certain, and nothing is known not to.
+    none = EXIT_NO if target.weights.complete else EXIT_UNSURE
+    exit_code = EXIT_OK if any(holding.count for holding in holdings) else none
     output.document(
         {
             **document_head("gpus", exit_code),

@@ -228,6 +228,7 @@ def test_weights_of_unknown_size_are_why_it_cannot_be_told(
     code = main(["fit", "./towered", "--draft", "none", "--gpu", "h100-80gb", "--quiet"])
     assert code == 4
     assert capsys.readouterr().out.startswith("CANNOT TELL: a part of the weights has no known size on rank 0")
+    assert main(["gpus", "./towered", "--draft", "none", "--quiet"]) == 4
 
 
 @pytest.mark.parametrize(("name", "plain"), [("Qwen/Qwen3-8B", True), ("google/gemma-3-27b-it", False)])
