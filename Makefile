@@ -8,7 +8,7 @@ DRAFT ?= Qwen/Qwen3-0.6B
 GPU ?= h100-80gb:2
 FIT_ARGS ?=
 
-.PHONY: fit test lint types bench accuracy clean
+.PHONY: fit trial test lint types bench accuracy clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -16,13 +16,17 @@ $(BIN)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(BIN)/.dev: $(BIN)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,trial]'
 	touch $@
 
 # Exit codes 3 (does not fit) and 4 (cannot tell) are answers, not failures of this target.
 fit: $(BIN)/.installed
 	@$(BIN)/specplan fit $(TARGET) --draft $(DRAFT) --context 8192 --batch 16 --offline \
 	  --fallback-gpu $(GPU) $(FIT_ARGS) || { code=$$?; [ $$code -eq 3 ] || [ $$code -eq 4 ] || exit $$code; }
+
+# A measured trial of the embedded pair, on the CPU. Installs torch.
+trial: $(BIN)/.dev
+	@$(BIN)/specplan trial specplan/tiny-target specplan/tiny-draft $(TRIAL_ARGS)
 
 test: $(BIN)/.dev
 	$(BIN)/python -m pytest

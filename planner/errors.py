@@ -6,13 +6,14 @@
     ├── UsageError (exit 2)
     │   ├── UnknownGpuError          no declared GPU of that name
     │   └── ParallelismError         tp/pp that the model or the devices cannot take
-    └── HardwareError (exit 6)       the devices cannot be read
-        ├── NvmlMissingError         no NVIDIA library on this machine
-        ├── DriverMismatchError      the library and the kernel module differ, or the driver is not loaded
-        ├── DevicePermissionError    the driver answers, but not to us
-        ├── DeviceLostError          a GPU fell off the bus
-        ├── NoDeviceError            the selection (or the machine) is empty
-        └── DriverHangError          the driver did not answer in time
+    ├── HardwareError (exit 6)       the devices cannot be read
+    │   ├── NvmlMissingError         no NVIDIA library on this machine
+    │   ├── DriverMismatchError      the library and the kernel module differ, or the driver is not loaded
+    │   ├── DevicePermissionError    the driver answers, but not to us
+    │   ├── DeviceLostError          a GPU fell off the bus
+    │   ├── NoDeviceError            the selection (or the machine) is empty
+    │   └── DriverHangError          the driver did not answer in time
+    └── TrialError (exit 7)              the trial did not come to a result; ``code`` says why
 """
 
 from model_catalog.errors import SpecplanError, UsageError
@@ -52,3 +53,13 @@ class NoDeviceError(HardwareError):
 
 class DriverHangError(HardwareError):
     code = "driver_hang"
+
+
+class TrialError(SpecplanError):
+    """A trial that failed; ``code`` tells a missing library, broken weights, memory, silence and death apart."""
+
+    code = "trial"
+
+    def __init__(self, message: str, *, subject: str, hint: str, code: str = "trial") -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.code = code  # type: ignore[misc] # of the instance: one branch, many causes

@@ -13,7 +13,7 @@ import click
 from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageError
 from planner import __version__
 from planner.cli.output import write_document, write_error
-from planner.errors import HardwareError
+from planner.errors import HardwareError, TrialError
 from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
 from planner.verdict import Answer
 
@@ -24,6 +24,7 @@ EXIT_NO: Final = 3
 EXIT_UNSURE: Final = 4
 EXIT_MODEL: Final = 5
 EXIT_HARDWARE: Final = 6
+EXIT_TRIAL: Final = 7
 EXIT_NETWORK: Final = 8
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
@@ -32,6 +33,7 @@ EXIT_OF_ERROR: Final[tuple[tuple[type[SpecplanError], int], ...]] = (
     (UsageError, EXIT_USAGE),
     (ModelError, EXIT_MODEL),
     (HardwareError, EXIT_HARDWARE),
+    (TrialError, EXIT_TRIAL),
     (NetworkError, EXIT_NETWORK),
 )
 EXIT_OF_ANSWER: Final = {

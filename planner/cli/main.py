@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "planner.cli.draft_list",
         "Which drafts could serve a model, how much faster, and why not others?",
     ),
+    "trial": ("planner.cli.trial", "Run one pair for a minute and measure whether the draft helps."),
     "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),
     "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),
     "models": ("planner.cli.models", "The embedded model catalogue: list, show, add."),
@@ -29,7 +30,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 _EPILOG: Final = """\b
 Exit codes: 0 it fits, 3 it does not, 4 cannot tell (tight, or a reading is
-missing), 2 usage, 5 model, 6 hardware, 8 network, 1 a bug, 130 interrupted.
+missing), 2 usage, 5 model, 6 hardware, 7 no trial result, 8 network, 1 a bug,
+130 interrupted.
 
 \b
 Start with:  specplan fit Qwen/Qwen3-8B --gpu l4

@@ -12,6 +12,7 @@ SCHEMA_OF_COMMAND: Final[Mapping[str, str]] = {
     "gpus": "specplan.gpus/1",
     "models": "specplan.models/1",
     "doctor": "specplan.doctor/1",
+    "trial": "specplan.trial/1",
 }
 
 

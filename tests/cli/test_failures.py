@@ -14,11 +14,11 @@ from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageE
 from planner.cli import main as entry
 from planner.cli.failure import Wishes, failure_of, tell
 from planner.cli.main import COMMANDS, main
-from planner.errors import HardwareError  # which also makes the planner's branches known to the tree
+from planner.errors import HardwareError, TrialError  # which also makes their branches known to the tree
 from planner.report.document import FailureReport, read_report
 
-#: The table of exit codes in the help text: 2 usage, 5 model, 6 hardware, 8 network.
-BRANCHES = {UsageError: 2, ModelError: 5, HardwareError: 6, NetworkError: 8}
+#: The table of exit codes in the help text: 2 usage, 5 model, 6 hardware, 7 trial, 8 network.
+BRANCHES = {UsageError: 2, ModelError: 5, HardwareError: 6, TrialError: 7, NetworkError: 8}
 
 
 def leaves(branch: type[SpecplanError]) -> Iterator[type[SpecplanError]]:

@@ -1,0 +1,1 @@
+"""The child of a trial. Only here are torch, transformers and accelerate imported."""

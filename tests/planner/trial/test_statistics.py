@@ -1,0 +1,78 @@
+"""Figures of a trial against what can be counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.trial.protocol import PromptRun
+from planner.trial.statistics import measure, tokens_per_pass
+
+#: k = 2, ten rounds: 5 accept none, 2 accept one, 3 accept both: 0 x 5 + 1 x 2 + 2 x 3 = 8 of 20 drafted.
+RUN = PromptRun(
+    prompt="code-1",
+    task="code",
+    tokens=18,
+    baseline_seconds=1.8,
+    speculative_seconds=1.2,
+    prefill_seconds=0.1,
+    rounds=10,
+    drafted=20,
+    accepted_counts=(5, 2, 3),
+    draft_seconds=0.2,
+    verify_seconds=1.0,
+    same_tokens=True,
+)
+
+
+def test_acceptance_lengths_and_step_times_are_counted() -> None:
+    found = measure([RUN])
+    assert list(found.acceptance_per_position) == pytest.approx([5 / 10, 3 / 5])
+    # Judged: 5 rounds judge one proposal, 2 + 3 rounds judge both.
+    assert found.acceptance_rate == pytest.approx(8 / 15)
+    assert found.accepted_per_drafted == pytest.approx(8 / 20)
+    assert found.mean_acceptance_length.value == pytest.approx(1.8)
+    assert found.target_step_seconds == pytest.approx(0.1)
+    assert found.draft_step_seconds == pytest.approx(0.01)
+    assert found.verify_step_seconds == pytest.approx(0.1)
+    assert found.speedup.value == pytest.approx(1.5)
+    # L t_T / (k t_D + t_V) = 1.8 x 0.1 / (2 x 0.01 + 0.1)
+    assert found.predicted_speedup == pytest.approx(1.5)
+    assert found.baseline_tokens_per_second == pytest.approx(10)
+
+
+def test_one_prompt_has_no_interval_and_none_is_an_error() -> None:
+    assert (measure([RUN]).speedup.low, measure([RUN]).speedup.high) == (None, None)
+    with pytest.raises(ValueError, match="no prompt"):
+        measure([])
+
+
+def test_the_interval_is_narrow_where_prompts_agree_and_holds_the_value_where_not() -> None:
+    alike = measure([RUN] * 12).speedup
+    assert alike.low == pytest.approx(1.5)
+    assert alike.high == pytest.approx(1.5)
+    slower = replace(RUN, speculative_seconds=2.4)
+    mixed = measure([RUN] * 6 + [slower] * 6).speedup
+    assert mixed.value == pytest.approx(12 * 1.8 / (6 * 1.2 + 6 * 2.4))
+    assert mixed.low is not None
+    assert mixed.high is not None
+    assert 0.75 <= mixed.low < mixed.value < mixed.high <= 1.5
+
+
+def test_a_position_never_reached_has_no_rate() -> None:
+    never = replace(RUN, accepted_counts=(10, 0, 0))
+    assert measure([never]).acceptance_per_position == (0.0, None)
+
+
+def test_diverged_prompts_are_counted_with_their_widest_gap() -> None:
+    parted = [replace(RUN, same_tokens=False, logit_gap=gap) for gap in (0.01, 0.03)]
+    found = measure([RUN, *parted])
+    assert found.diverged == 2
+    assert found.max_logit_gap == 0.03
+
+
+@given(rate=st.floats(0, 0.99), k=st.integers(1, 16))
+def test_tokens_per_pass_is_the_papers_sum_for_a_constant_rate(rate: float, k: int) -> None:
+    """Leviathan et al., equation 1: (1 - a^(k+1)) / (1 - a)."""
+    assert tokens_per_pass([rate] * k, k) == pytest.approx((1 - rate ** (k + 1)) / (1 - rate))
