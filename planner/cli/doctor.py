@@ -23,6 +23,8 @@ from planner.report.words import wrapped
 
 #: Packages of engines, and what each is for.
 _ENGINES: Final = (("vllm", "the vLLM engine"), ("transformers", "the transformers engine"))
+#: What the child of a trial imports.
+_TRIAL_NEEDS: Final = ("torch", "transformers", "accelerate")
 _PROBE_REPO: Final = "hf-internal-testing/tiny-random-gpt2"
 
 
@@ -67,8 +69,8 @@ def run_checks(*, offline: bool) -> list[Check]:
         _cache(),
         _driver(),
         _hub(offline=offline),
-        _torch(),
         *(_engine(package, purpose) for package, purpose in _ENGINES),
+        _trial(),
     ]
 
 
@@ -144,18 +146,6 @@ def _hub(*, offline: bool) -> Check:
     return Check(name="Hub", state="ok", text=f"{endpoint} answers")
 
 
-def _torch() -> Check:
-    found = _installed("torch")
-    if found is None:
-        return Check(
-            name="torch",
-            state="missing",
-            text="not installed; planning does not need it",
-            advice="needed for measured trials only: pip install 'specplan[trial]'",
-        )
-    return Check(name="torch", state="ok", text=found)
-
-
 def _engine(package: str, purpose: str) -> Check:
     found = _installed(package)
     if found is None:
@@ -163,6 +153,16 @@ def _engine(package: str, purpose: str) -> Check:
             name=package, state="missing", text=f"{purpose} is not installed here; planning does not need it"
         )
     return Check(name=package, state="ok", text=f"{found} ({purpose})")
+
+
+def _trial() -> Check:
+    """Whether `specplan trial` can run: its libraries are looked up, not imported."""
+    missing = [package for package in _TRIAL_NEEDS if _installed(package) is None]
+    if missing:
+        text = f"{', '.join(missing)} not installed; planning does not need it"
+        return Check(name="trial", state="missing", text=text, advice="pip install 'specplan[trial]'")
+    text = ", ".join(f"{package} {_installed(package)}" for package in _TRIAL_NEEDS)
+    return Check(name="trial", state="ok", text=text)
 
 
 def _installed(package: str) -> str | None:

@@ -75,8 +75,8 @@ def _known_name(text: str) -> str:
     name = next((known for known in _WRITERS if re.sub(r"[^a-z]", "", known) == plain), None)
     if name is None:
         raise UsageError(
-            f"no command is known for the engine {text!r}",
-            subject="--engine",
+            "no command is known for this engine",
+            subject=text,
             hint=f"use one of {', '.join(_WRITERS)}",
         )
     return name

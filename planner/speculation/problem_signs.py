@@ -113,8 +113,8 @@ def others_hold_memory(case: Case) -> str | None:
 def graphs_tip_it(case: Case) -> str | None:
     """Without CUDA graphs it would fit; or a release that captures them after the cache has taken the rest."""
     workload, plan = case.plan.serving.workload, case.plan
-    if workload.enforce_eager or plan.engine.name != "vllm":
-        return None
+    if workload.enforce_eager or plan.engine.name != "vllm" or workload.kv_cache_memory_bytes is not None:
+        return None  # a pinned pool takes no account of graphs
     lines = [item for item in case.bound.breakdown.items if item.label.startswith("cuda_graph")]
     most = sum(item.high_bytes for item in lines)
     missing = case.bound.verdict.headroom_bytes

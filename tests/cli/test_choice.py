@@ -95,7 +95,9 @@ def test_other_engines_say_what_they_make_of_a_pair(capsys: pytest.CaptureFixtur
 
 def test_an_unknown_engine_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "Qwen/Qwen3-8B", "--gpu", "h100-80gb", "--also-for", "llamafile"]) == 2
-    assert "sglang" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("error: llamafile: ")
+    assert "sglang" in told
 
 
 def test_off_may_win_where_zero_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:

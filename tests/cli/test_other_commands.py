@@ -204,7 +204,7 @@ def test_doctor_needs_nothing_essential(
     assert states["Hub"] == "ok"  # not asked
     assert set(states.values()) <= {"ok", "missing"}
     assert all(
-        check["advice"] for check in document["checks"] if check["name"] == "torch" and check["state"] != "ok"
+        check["advice"] for check in document["checks"] if check["name"] == "trial" and check["state"] != "ok"
     )
 
 
@@ -223,3 +223,17 @@ def test_doctor_tells_a_cache_that_cannot_be_written(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert main(["doctor", "--offline"]) == 0
     assert "missing cache:" in capsys.readouterr().out
+
+
+def test_doctor_says_whether_a_trial_can_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.cli.doctor._installed", lambda package: None if package == "torch" else "9.9")
+    main(["doctor", "--offline", "--json", "-"])
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["trial"]["state"] == "missing"
+    assert "specplan[trial]" in checks["trial"]["advice"]
+    monkeypatch.setattr("planner.cli.doctor._installed", lambda _: "9.9")
+    main(["doctor", "--offline", "--json", "-"])
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["trial"]["state"] == "ok"

@@ -216,6 +216,7 @@ def test_a_problem_is_seen_with_its_figures(code: str) -> None:
         pytest.param("fraction_not_free", plan_of(card=BUSY), None, None, id="a-fraction-of-ours-is-free"),
         pytest.param("graph_capture", plan_of(version="0.21.0"), None, None, id="graphs-are-charged"),
         pytest.param("graph_capture", plan_of(version="0.15.0", enforce_eager=True), None, None, id="no-graphs"),
+        pytest.param("graph_capture", plan_of(version="0.15.0", kv_cache_memory_bytes=1), None, None, id="pinned"),
         pytest.param("other_processes", plan_of(card=DESKTOP), None, None, id="a-desktop"),
         pytest.param("state_multiplied", plan_of(target=MAMBA), None, None, id="no-draft"),
         pytest.param("chunks_kept_whole", with_head(TARGET), None, None, id="no-chunks"),
