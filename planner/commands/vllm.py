@@ -15,7 +15,7 @@ from model_catalog.units import floor_share
 from planner.commands.base import StartCommand
 from planner.commands.model_names import model_name, model_revision, setting
 from planner.commands.vllm_notes import command_notes
-from planner.commands.vllm_versions import check_field, check_method, check_version, has_field
+from planner.commands.vllm_versions import check_field, check_method, check_served, check_version, has_field
 from planner.engines.base import Draft
 from planner.engines.vllm_shape import release_of
 from planner.plan import Plan
@@ -39,6 +39,9 @@ def vllm_command(
     """
     check_version(version)
     draft = plan.serving.draft
+    for model in (plan.serving.target, None if draft is None else draft.model):
+        if model is not None:
+            check_served(model.architecture.name, model.snapshot.repo_id, version)
     settings = (*_model_settings(plan), *_engine_settings(plan, version))
     off_at = stops_paying_at_batch if load_varies else None
     speculation = None if draft is None else speculative_config(plan, draft, version, off_at)

@@ -11,7 +11,6 @@ from planner.commands.model_names import model_name
 from planner.commands.vllm_versions import (
     DRAFT_CAPS_TARGET_SINCE,
     FIELD_SINCE,
-    LAST_SERVED,
     METHOD_BY_PATH,
     NEWEST_KNOWN,
     has_field,
@@ -29,7 +28,7 @@ def command_notes(
 ) -> tuple[str, ...]:
     """Notes for this plan and this release, the weightiest first."""
     draft = plan.serving.draft
-    notes = [*_dropped(plan, version)]
+    notes: list[str] = []
     if draft is not None and speculation is not None:
         notes += flipped_method(plan, draft)
         notes += multi_token_layers(plan, draft)
@@ -45,20 +44,6 @@ def command_notes(
             f"{written(NEWEST_KNOWN)})"
         )
     return tuple(notes)
-
-
-def _dropped(plan: Plan, version: str) -> Iterator[str]:
-    """A target or draft of an architecture that this release refuses to load."""
-    draft = plan.serving.draft
-    for model in (plan.serving.target, None if draft is None else draft.model):
-        name = None if model is None else model.architecture.name
-        if model is None or name not in LAST_SERVED:
-            continue
-        last, repo_id = LAST_SERVED[name], model.snapshot.repo_id
-        if last is None:
-            yield f"vLLM refuses this command: it does not serve {name} ({repo_id})"
-        elif release_of(version) > last:
-            yield f"vLLM {version} refuses this command: {name} ({repo_id}) is served up to {written(last)} only"
 
 
 def flipped_method(plan: Plan, draft: Draft) -> Iterator[str]:

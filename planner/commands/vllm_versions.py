@@ -69,6 +69,29 @@ def check_version(version: str) -> None:
         )
 
 
+def check_served(architecture: str, repo_id: str, version: str) -> None:
+    """Refuse a target or draft of an architecture that this release does not load.
+
+    Raises:
+        UsageError: naming the last release that does, where there is one.
+    """
+    if architecture not in LAST_SERVED:
+        return
+    last = LAST_SERVED[architecture]
+    if last is None:
+        raise UsageError(
+            f"vLLM does not serve {architecture}",
+            subject=repo_id,
+            hint="use another engine: --engine transformers",
+        )
+    if release_of(version) > last:
+        raise UsageError(
+            f"vLLM {version} does not serve {architecture}; releases up to {written(last)} did",
+            subject=repo_id,
+            hint=f"use --engine vllm=={written(last)}, or --engine transformers",
+        )
+
+
 def check_method(method: DraftMethod, version: str) -> None:
     """Refuse a method that this release does not run.
 
