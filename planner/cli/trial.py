@@ -27,7 +27,7 @@ from planner.plan import make_plan
 from planner.report.schemas import document_head
 from planner.report.trial_text import trial_text
 from planner.trial.embedded import EMBEDDED, embedded_folder, is_made
-from planner.trial.protocol import Event, TrialRequest
+from planner.trial.protocol import DEEPEST_SWEPT, Event, TrialRequest
 from planner.trial.runner import Outcome, run_trial
 from planner.trial.summary import summarize, trial_mapping
 from planner.workload import Workload
@@ -35,6 +35,7 @@ from planner.workload import Workload
 _EXIT: Final = {"helps": EXIT_OK, "hurts": EXIT_NO, "unsure": EXIT_UNSURE}
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAKING_SECONDS: Final = 120
+_FULL_ROUNDS: Final = 4
 
 
 @click.command("trial")
@@ -68,19 +69,20 @@ def command(target: str, draft: str, **given: object) -> int:
     Exit code 0: the draft helps. 3: it hurts, or cannot serve this target. 4: the interval holds 1. 7: no result.
     """
     output = read_output(given)
-    new_tokens = _at_least(given["new_tokens"], 16)
+    tokens = given["num_speculative_tokens"]
+    k = tokens if isinstance(tokens, int) else None
+    new_tokens = _enough(given["new_tokens"], DEEPEST_SWEPT if k is None else k)
     folders = [find_folder(name, output) for name in (target, draft)]
     device = str(given["devices"])
     dtype = str(given["dtype"] or ("float32" if device == "cpu" else "bfloat16"))
     models = [load_model(str(folder), offline=True, output=output, dtype=dtype) for folder in folders]
     _same_vocabulary(*models)
-    tokens = given["num_speculative_tokens"]
     request = TrialRequest(
         target_folder=str(folders[0]),
         draft_folder=str(folders[1]),
         device=device,
         dtype=dtype,
-        num_speculative_tokens=tokens if isinstance(tokens, int) else None,
+        num_speculative_tokens=k,
         new_tokens=new_tokens,
         seconds=_seconds(given["trial_seconds"]),
         threads=max(1, (os.cpu_count() or 2) // 2) if device == "cpu" else None,
@@ -146,7 +148,11 @@ def _make_embedded(root: Path) -> None:
     if done.returncode == 0:
         return
     reason = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
-    hint = "pip install 'specplan[trial]'" if "No module named" in reason else "run it again with --debug"
+    hint = (
+        "pip install 'specplan[trial]'"
+        if "No module named" in reason
+        else "make room in the cache folder, and run it again"
+    )
     raise _not_made(reason, hint)
 
 
@@ -218,8 +224,13 @@ def _seconds(given: object) -> float:
     return float(given) if isinstance(given, int) else 60.0
 
 
-def _at_least(given: object, least: int) -> int:
-    """Raises UsageError below ``least``: a few tokens measure nothing."""
+def _enough(given: object, k: int) -> int:
+    """As many tokens as make a few full rounds even where every proposal is accepted.
+
+    Raises:
+        UsageError: for fewer, which would measure nothing.
+    """
+    least = _FULL_ROUNDS * (k + 1)
     if not isinstance(given, int) or given < least:
         raise UsageError(
             f"{given} new tokens are too few to measure", subject="--new-tokens", hint=f"give {least} or more"

@@ -105,5 +105,5 @@ def _memory(summary: Summary) -> str:
         return "not known"
     text = f"{need_bytes(held)} of weights, caches and logits"
     if planned:
-        text += f"; planned {need_bytes(planned)} ({held / planned - 1:+.1%})"
+        text += f"; weights and caches were planned at {need_bytes(planned)} ({held / planned - 1:+.1%})"
     return text

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 PROTOCOL_VERSION: Final = 1
+#: The largest k of a sweep; theory puts the best one between 3 and 8.
+DEEPEST_SWEPT: Final = 8
 EventName = Literal["loaded", "warmed", "progress", "result", "error"]
 
 

@@ -32,7 +32,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "out_of_memory": "free memory on the device, or try a smaller pair",
     "cache": "this target keeps recurrent state; measure it in a serving engine",
 }
-_HINT: Final = "run it again with --debug, which prints the child's log"
+_HINT: Final = "run it again while the machine is quiet, or shorter: --trial-seconds 10 --new-tokens 64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,13 @@ def test_a_model_without_weights_at_hand_says_how_to_get_them(capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--num-speculative-tokens", "0"], ["--new-tokens", "3"], ["--trial-seconds", "0"], ["--devices", "tpu"]],
+    [
+        ["--num-speculative-tokens", "0"],
+        ["--new-tokens", "3"],
+        ["--num-speculative-tokens", "16", "--new-tokens", "17"],
+        ["--trial-seconds", "0"],
+        ["--devices", "tpu"],
+    ],
 )
 def test_options_out_of_range_are_usage_errors(arguments: list[str], tmp_path: Path) -> None:
     assert main(["trial", str(tmp_path), str(tmp_path), *arguments]) == 2

@@ -8,13 +8,13 @@ from typing import Any, Final
 import torch
 
 from planner.trial.prompts import Prompt, interleaved
-from planner.trial.protocol import Event, PromptRun, TrialRequest
+from planner.trial.protocol import DEEPEST_SWEPT, Event, PromptRun, TrialRequest
 from planner.trial.statistics import measure, tokens_per_pass
 from planner.trial.worker.decoding import CachedModel, Decoded, decode_plain, decode_speculative
 from planner.trial.worker.loading import cache_bytes, model_bytes
 
-#: k that a sweep looks at; theory.md's default window is 3 to 8.
-SWEPT: Final = (1, 2, 3, 4, 5, 6, 8)
+#: k that a sweep looks at.
+SWEPT: Final = (1, 2, 3, 4, 5, 6, DEEPEST_SWEPT)
 _WARM_TOKENS: Final = 24
 _SWEEP_TOKENS: Final = 48
 _SWEEP_PROMPTS: Final = 3
