@@ -47,10 +47,10 @@ def trial_text(target: str, draft: str, summary: Summary, *, quiet: bool) -> str
         ),
         (
             "With the draft",
-            f"{found.speculative_tokens_per_second:.1f} tokens/s with k = {found.num_speculative_tokens}: "
-            f"{_ms(found.draft_step_seconds)} a draft step, {_ms(found.verify_step_seconds)} a verification",
+            f"{found.speculative_tokens_per_second:.1f} tokens/s with k = {found.num_speculative_tokens}"
+            + _steps(found.draft_step_seconds, found.verify_step_seconds),
         ),
-        ("Step times say", f"{found.predicted_speedup:.2f} ×"),
+        ("Step times say", "not told" if found.predicted_speedup is None else f"{found.predicted_speedup:.2f} ×"),
         ("Same output", _lossless(summary)),
         ("Memory", _memory(summary)),
     ]
@@ -81,6 +81,12 @@ def _interval(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.2f} (one prompt: no interval)"
     return f"{estimate.value:.2f} ({estimate.low:.2f} – {estimate.high:.2f})"
+
+
+def _steps(draft: float | None, verify: float | None) -> str:
+    if draft is None or verify is None:
+        return ""
+    return f": {_ms(draft)} a draft step, {_ms(verify)} a verification"
 
 
 def _ms(seconds: float) -> str:

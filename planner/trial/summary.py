@@ -70,7 +70,7 @@ def trial_mapping(summary: Summary) -> dict[str, Any]:
         "prompts_failed": len(outcome.failures),
         "tokens": found.tokens,
         "num_speculative_tokens": found.num_speculative_tokens,
-        "batch": 1,
+        "batch": summary.request.batch,
         "acceptance_rate": found.acceptance_rate,
         "acceptance_per_position": list(found.acceptance_per_position),
         "accepted_per_drafted": found.accepted_per_drafted,
@@ -81,7 +81,9 @@ def trial_mapping(summary: Summary) -> dict[str, Any]:
         "t_target_seconds": found.target_step_seconds,
         "t_draft_seconds": found.draft_step_seconds,
         "t_verify_seconds": found.verify_step_seconds,
-        "cost_ratio": found.draft_step_seconds / found.target_step_seconds,
+        "cost_ratio": None
+        if found.draft_step_seconds is None
+        else found.draft_step_seconds / found.target_step_seconds,
         "speedup_of_step_times": found.predicted_speedup,
         "memory": {
             "predicted_bytes": summary.planned_bytes,
@@ -91,7 +93,7 @@ def trial_mapping(summary: Summary) -> dict[str, Any]:
             "device_peak_bytes": None,
         },
         "lossless": {
-            "checked": found.prompts,
+            "checked": found.compared,
             "diverged": found.diverged,
             "max_logit_gap": found.max_logit_gap,
         },

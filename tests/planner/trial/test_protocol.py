@@ -15,7 +15,7 @@ def test_a_request_comes_back_as_it_went() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "3", "null", '{"protocol": 2}', '{"target_folder": "x"}', '{"protocol": 1, "unknown": 3}'],
+    ["", "[]", "3", "null", '{"protocol": 1}', '{"target_folder": "x"}', '{"protocol": 2, "unknown": 3}'],
 )
 def test_what_is_no_request_is_refused(text: str) -> None:
     with pytest.raises(ProtocolError):
