@@ -34,9 +34,10 @@ def load_pair(request: TrialRequest, devices: Sequence[torch.device]) -> tuple[A
     load = build_dummy if dummy else load_model
     limits = request.device_limits_bytes
     if not dummy:  # before the target is loaded, which takes minutes
+        for folder in (request.target_folder, request.draft_folder):
+            read_config(folder)
+            weight_files(folder)
         check_tokenizer_files(request.target_folder)
-        read_config(request.draft_folder)
-        weight_files(request.draft_folder)
     cap_allocator(devices, limits)
     target = load(request.target_folder, request.dtype, spread(devices, limits))
     place = devices[0]

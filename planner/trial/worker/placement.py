@@ -70,7 +70,7 @@ def room_of(device: torch.device, limits: Sequence[int]) -> int:
     # What torch has reserved and does not use is taken from the driver, yet ours.
     held, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     free += held - used
-    return min(free, limit_of(device, limits) - used) if limits else free
+    return int(min(free, limit_of(device, limits) - used)) if limits else free
 
 
 def spread(devices: Sequence[torch.device], limits: Sequence[int]) -> dict[str, Any]:
