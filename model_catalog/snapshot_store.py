@@ -97,7 +97,7 @@ class SnapshotStore:
 
     def _write(self, place: Path, document: Mapping[str, Any]) -> str | None:
         try:
-            _write_atomically(place, document)
+            write_atomically(place, document)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             return f"the snapshot cache at {self._folder} could not be written ({reason})"
@@ -119,7 +119,7 @@ def add_user_snapshot(snapshot: ModelSnapshot, folder: Path | None = None) -> Pa
     """
     place = (user_folder() if folder is None else folder) / f"{_folder_name(snapshot.repo_id)}.json"
     try:
-        _write_atomically(place, snapshot.to_json())
+        write_atomically(place, snapshot.to_json())
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or str(cause)
         hint = "make the folder writable, or set XDG_DATA_HOME to one that is"
@@ -170,7 +170,12 @@ def _snapshot(document: object) -> ModelSnapshot | None:
         return None
 
 
-def _write_atomically(place: Path, document: Mapping[str, Any]) -> None:
+def write_atomically(place: Path, document: Mapping[str, Any]) -> None:
+    """Write a document as a whole or not at all.
+
+    Raises:
+        OSError: it cannot be written. ValueError: it is too long.
+    """
     content = json.dumps(document, separators=(",", ":")).encode()
     if len(content) > ENTRY_LIMIT_BYTES:
         raise ValueError(f"longer than {ENTRY_LIMIT_BYTES} bytes")

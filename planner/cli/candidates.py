@@ -35,6 +35,7 @@ from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer
 from planner.speculation.speedup import DEFAULT_K_RANGE, predict
 from planner.speculation.vocabulary_rules import judge_pair, judged_engines
+from planner.trial.embedded import EMBEDDED, TINY_DRAFT, TINY_DRAFT_BAD
 from planner.workload import Workload
 
 _NAMED_SOURCE: Final = "named by you"
@@ -57,6 +58,8 @@ def gather_offers(
         drafts = load_drafts(options, target, output)
         found = [(_named(draft), draft) for draft in drafts]
         discarded: list[Discarded] = []
+    elif target.snapshot.repo_id in EMBEDDED:
+        found, discarded = _embedded(options, output), []
     else:
         found, discarded = _search(options, target, output)
     judge = _Judge(options, target, devices, engine, workload)
@@ -76,6 +79,20 @@ def _note_short_blocks(offers: Sequence[Offer], least: int, output: Output) -> N
 def _named(draft: Draft) -> Candidate:
     repo_id = None if draft.model is None else draft.model.snapshot.repo_id
     return Candidate(method=draft.method, origin=CandidateOrigin.NAMED, source=_NAMED_SOURCE, repo_id=repo_id)
+
+
+def _embedded(options: PlanOptions, output: Output) -> list[tuple[Candidate, Draft]]:
+    """The drafts that were made for the embedded target; the Hub knows none."""
+    candidates = [
+        Candidate(
+            method=DraftMethod.DRAFT_MODEL,
+            origin=CandidateOrigin.BUILT_IN,
+            source="the embedded pairs",
+            repo_id=name,
+        )
+        for name in (TINY_DRAFT, TINY_DRAFT_BAD)
+    ]
+    return [(candidate, _read(candidate, options, output)) for candidate in candidates]
 
 
 def _search(

@@ -78,12 +78,20 @@ class Wishes:
         return cls(json_target=target or None, debug="--debug" in arguments, schema=schema)
 
 
+def exit_code_of(error: SpecplanError) -> int:
+    """The exit code of its branch; of no branch it is our bug."""
+    return next((code for branch, code in EXIT_OF_ERROR if isinstance(error, branch)), EXIT_BUG)
+
+
 def failure_of(error: BaseException) -> Failure:
     """The failure that this exception means; anything unforeseen is our bug (exit 1)."""
     if isinstance(error, SpecplanError):
-        exit_code = next((code for branch, code in EXIT_OF_ERROR if isinstance(error, branch)), EXIT_BUG)
         return Failure(
-            exit_code=exit_code, code=error.code, message=error.message, subject=error.subject, hint=error.hint
+            exit_code=exit_code_of(error),
+            code=error.code,
+            message=error.message,
+            subject=error.subject,
+            hint=error.hint,
         )
     if isinstance(error, click.ClickException):
         return _of_click(error)

@@ -1,13 +1,14 @@
 """`specplan fit`: the place where models, devices and an engine meet a plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
+from model_catalog.errors import SpecplanError
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
 from planner.cli.drafts import NO_DRAFT, Offers, check_draft_names
-from planner.cli.failure import EXIT_OF_ANSWER
+from planner.cli.failure import EXIT_NO, EXIT_OF_ANSWER, EXIT_TRIAL, exit_code_of
 from planner.cli.model_source import load_target
 from planner.cli.options import (
     PlanOptions,
@@ -23,6 +24,7 @@ from planner.cli.options import (
     workload_options,
 )
 from planner.cli.output import Output
+from planner.cli.trial_options import TrialOptions, fit_trial_options
 from planner.cli.where import choose_devices, tensor_parallel
 from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
@@ -31,6 +33,8 @@ from planner.engines.registry import engine_profile
 from planner.report.advice import Advice, advise
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
+from planner.speculation.selection import Offer
+from planner.trial.result import PairTrial
 from planner.workload import Workload
 
 
@@ -43,22 +47,34 @@ from planner.workload import Workload
     where_options(),
     engine_options(),
     offline_option(),
+    fit_trial_options(),
     detail_options(),
     output_options(),
 )
 def command(target: str, **given: object) -> int:
     """Does TARGET fit, with which draft, how much faster, and what would make it fit?
 
-    TARGET is a Hub repo (org/name or org/name@revision), a local folder, or a name from `specplan models`.
+    TARGET is a Hub repo (org/name or org/name@revision), a local folder, or a name from `specplan models`. Planned
+    for live devices, it ends with a measured trial of the best pairs.
 
-    Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told.
+    Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told. 7: the trial failed, or
+    was worse than the plan.
     """
     options, output = split_options(given)
-    return fit(target, options, output)
+    return fit(target, options, output, trial=TrialOptions.of(given))
 
 
-def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: bool = False) -> int:
+def fit(
+    target_name: str,
+    options: PlanOptions,
+    output: Output,
+    *,
+    drafts_only: bool = False,
+    trial: TrialOptions | None = None,
+) -> int:
     """Plan and tell; the exit code. ``drafts_only`` prints the candidates and nothing of the plan.
+
+    ``trial`` None: no trial, and nothing that was measured earlier.
 
     Raises:
         SpecplanError: whatever keeps an answer from being found.
@@ -74,20 +90,38 @@ def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: 
         output.note(remark.code, remark.text)
     gathered = _gather(options, target, devices, engine, workload, output)
     alone = Serving(target=target, draft=None, workload=workload)
-    findings = find(
-        alone,
-        gathered.offers,
-        devices,
-        engine,
-        named=gathered.named,
-        discarded=gathered.discarded,
-        demand=options.demand() if gathered.asked else None,
-    )
+
+    def find_with(offers: Sequence[Offer], trials: Mapping[str, PairTrial]) -> Findings:
+        return find(
+            alone,
+            offers,
+            devices,
+            engine,
+            named=gathered.named,
+            discarded=gathered.discarded,
+            demand=options.demand() if gathered.asked else None,
+            trials=trials,
+        )
+
+    failure: SpecplanError | None = None
+    if trial is None or not gathered.offers:
+        findings = find_with(gathered.offers, {})
+    else:
+        from planner.cli.trials import FitTrials  # noqa: PLC0415 - a plan without drafts needs none of it
+
+        trials = FitTrials(trial, target, devices, engine, workload, options.demand(), output)
+        trials.remember(gathered.offers)
+        findings = find_with(trials.apply(gathered.offers), trials.found)
+        if trials.run(findings):
+            findings = find_with(trials.apply(gathered.offers), trials.found)
+        elif trials.failure is not None:
+            findings = find_with(gathered.offers, trials.found)
+        failure = trials.failure
     facts = target_facts(target, workload)
     advice = advise(findings, options.also_for)
     if advice.why_not is not None:
         output.note("no_command", f"no command can be written: {advice.why_not}")
-    exit_code = EXIT_OF_ANSWER[findings.answer]
+    exit_code = _exit_code(findings, failure)
     if drafts_only:
         _print_drafts(findings, output)
     else:
@@ -95,6 +129,18 @@ def fit(target_name: str, options: PlanOptions, output: Output, *, drafts_only: 
     if output.json_target is not None:
         _write(findings, facts, advice, target_name, options, output, exit_code)
     return exit_code
+
+
+def _exit_code(findings: Findings, failure: SpecplanError | None) -> int:
+    """The plan's answer, unless a trial failed or was worse than planned: a "no" stays a "no"."""
+    code = EXIT_OF_ANSWER[findings.answer]
+    if code == EXIT_NO:
+        return code
+    if failure is not None:
+        return exit_code_of(failure)
+    chosen = findings.chosen
+    worse = chosen is not None and chosen.trial is not None and chosen.trial.worse_than_planned
+    return EXIT_TRIAL if worse else code
 
 
 def _gather(

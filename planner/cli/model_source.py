@@ -11,9 +11,10 @@ from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
 from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource, is_commit
-from model_catalog.snapshot_store import SnapshotStore
+from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner.cli.options import PlanOptions
 from planner.cli.output import Output
+from planner.trial.embedded import EMBEDDED, embedded_config, embedded_folder, is_made
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _HUB = "https://huggingface.co"
@@ -82,12 +83,32 @@ def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
         from model_catalog.local_folder import load_folder  # noqa: PLC0415 - the catalogue's models need no reader
 
         return load_folder(ref.folder, repo_id=ref.repo_id)
+    if ref.repo_id in EMBEDDED:
+        return _embedded(ref.repo_id)
     if "/" not in ref.repo_id:
         row = lookup(ref.repo_id)
         ref = ref if row is None else replace(ref, repo_id=row.repo_id)
     if is_offline(offline=offline):
         return _offline(ref, output)
     return _online(ref, output)
+
+
+def _embedded(name: str) -> ModelSnapshot:
+    """An embedded model: its folder once it is made, else its configuration, which says all that is planned."""
+    root = cache_folder().parent
+    if is_made(root):
+        from model_catalog.local_folder import load_folder  # noqa: PLC0415 - as above
+
+        return load_folder(embedded_folder(root, name), repo_id=name)
+    return ModelSnapshot(
+        repo_id=name,
+        revision=None,
+        commit=None,
+        source=SnapshotSource.CATALOGUE,
+        kind=RepoKind.MODEL,
+        config=embedded_config(name),
+        facts_source="made by specplan from a seed (planner.trial.embedded)",
+    )
 
 
 def _online(ref: RepoRef, output: Output) -> ModelSnapshot:

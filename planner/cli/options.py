@@ -1,7 +1,7 @@
 """The options of the commands, and the record that `fit` gets once they are read. Reads nothing else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
 import click
@@ -102,14 +102,10 @@ class PlanOptions:
         )
 
 
-_OUTPUT_NAMES: Final = frozenset({"json_target", "quiet", "no_progress", "color", "debug"})
-
-
 def split_options(given: Mapping[str, Any]) -> tuple[PlanOptions, Output]:
     """The plan's options and the output's, out of what click read."""
-    return PlanOptions(**{name: value for name, value in given.items() if name not in _OUTPUT_NAMES}), read_output(
-        given
-    )
+    names = {field.name for field in fields(PlanOptions)}
+    return PlanOptions(**{name: value for name, value in given.items() if name in names}), read_output(given)
 
 
 def read_output(given: Mapping[str, Any]) -> Output:

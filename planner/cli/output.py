@@ -13,6 +13,7 @@ from planner.report.plain import redact, safe_block
 from planner.verdict import Reason
 
 STDOUT: Final = "-"
+_LINE_WIDTH: Final = 79
 ColorChoice = Literal["auto", "always", "never"]
 _ASCII: Final = str.maketrans({"–": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
 
@@ -54,8 +55,25 @@ class Output:
 
     def advance(self, text: str) -> None:
         """Say what is being done, for people who watch."""
-        if self.progress and not self.quiet and sys.stderr.isatty():
+        if self.shows_progress:
             _write(sys.stderr, text)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether somebody watches who wants to see it."""
+        return self.progress and not self.quiet and sys.stderr.isatty()
+
+    def rewrite(self, text: str) -> None:
+        """Say how far something has come, over the line that said so before."""
+        if self.shows_progress:
+            sys.stderr.write(f"\r\x1b[2K{safe_block(text, color=False)[:_LINE_WIDTH]}")
+            sys.stderr.flush()
+
+    def end_line(self) -> None:
+        """Wipe the line that ``rewrite`` left."""
+        if self.shows_progress:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document where it was asked for, if it was.

@@ -33,16 +33,21 @@ _CACHE_SOURCE = "transformers 5.24.0 cache_utils.py (DynamicCache)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformersProfile:
-    """transformers, eager or SDPA attention, weights placed by accelerate."""
+    """transformers, eager or SDPA attention, weights placed by accelerate.
+
+    ``one_at_a_time``: a draft serves one sequence, as in the library's assisted generation; our own loop of a
+    trial takes batches.
+    """
 
     version: str = "5.24.0"
     name: str = "transformers"
     budget_base: Literal["total", "free"] = "free"
+    one_at_a_time: bool = True
 
     def check(self, serving: Serving) -> None:
         """Refuse a context beyond the config, and batches that assisted generation does not take."""
         check_context(serving)
-        if serving.draft is not None and serving.workload.batch > 1:
+        if serving.draft is not None and serving.workload.batch > 1 and self.one_at_a_time:
             raise UsageError(
                 "assisted generation in transformers takes one sequence at a time",
                 subject=serving.target.snapshot.repo_id,

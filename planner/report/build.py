@@ -45,6 +45,7 @@ from planner.report.document import (
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.schemas import REPORT_SCHEMA
+from planner.report.trial_document import TrialEntry
 from planner.speculation.compatibility import Compatibility
 from planner.speculation.draft_cost import DraftCost
 from planner.speculation.prediction import Prediction
@@ -236,6 +237,7 @@ def _candidate(judged: JudgedDraft, rank: int | None) -> Candidate:
         verdict=None if judged.set_up is None else _verdict(judged.set_up),
         cost=_cost(judged.cost),
         prediction=_prediction(offer.prediction),
+        trial=None if judged.trial is None else TrialEntry.model_validate(dict(judged.trial.document)),
     )
 
 

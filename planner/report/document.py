@@ -1,4 +1,4 @@
-"""The report as scripts read it: the schema ``specplan.report/1``. The only importer of pydantic.
+"""The report as scripts read it: the schema ``specplan.report/1``. Only here and in trial_document is pydantic.
 
 Sizes are integers of bytes, tokens are integers, null is what is not known. Names are a promise: fields may be
 added under this schema, never renamed or removed.
@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
 
 from planner.report.schemas import REPORT_SCHEMA
+from planner.report.trial_document import TrialEntry
 
 AnswerName = Literal["fits", "tight", "does_not_fit", "unknown"]
 GroupName = Literal["target_weights", "draft_weights", "kv_cache", "runtime_overhead", "temporary_buffers"]
@@ -288,7 +289,7 @@ class Candidate(Part):
     verdict: VerdictEntry | None
     cost: CostEntry | None = None
     prediction: PredictionEntry | None = None
-    trial: None = None
+    trial: TrialEntry | None = None
 
 
 class Worthwhile(Part):

@@ -104,8 +104,9 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
         return []
     rate, length = prediction.acceptance.rate, prediction.mean_acceptance_length
     told = prediction.speedup is not None
+    how = "measured" if prediction.measured else "predicted"
     rows = [
-        ("Decode speed", f"{_times(prediction)} " + ("of plain decoding, predicted" if told else "for this load")),
+        ("Decode speed", f"{_times(prediction)} " + (f"of plain decoding, {how}" if told else "for this load")),
         (
             "Acceptance",
             f"{rate.low:.2f} – {rate.high:.2f} a token ({safe_line(prediction.acceptance.source)}): "

@@ -3,8 +3,10 @@
 Pure. Does not print, and does not decide what a plan holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from model_catalog.drafts import Discarded
 from model_catalog.errors import UsageError
@@ -19,7 +21,10 @@ from planner.speculation.draft_cost import DraftCost, draft_cost
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import ROOM_REASONS, Offer, Worth, promise, rejections
 from planner.speculation.worthwhile import judge_worth
+from planner.trial.result import PairTrial
 from planner.verdict import Answer, Reason
+
+_NO_TRIALS: Final[Mapping[str, PairTrial]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,7 @@ class JudgedDraft:
     accepted: bool
     reasons: tuple[Reason, ...]
     cost: DraftCost | None = None
+    trial: PairTrial | None = None
 
     @property
     def draft(self) -> Draft:
@@ -138,19 +144,27 @@ def find(
     named: bool = True,
     discarded: Sequence[Discarded] = (),
     demand: Demand | None = None,
+    trials: Mapping[str, PairTrial] = _NO_TRIALS,
 ) -> Findings:
     """Plan the target alone and with each draft; order the drafts; say whether speculation pays.
 
     ``named``: the user named the drafts. Asking for what the engine cannot do with the only one is an error, not a
     rejection; that it cannot be split as widely as the target is a rejection all the same, and so is everything
-    beside another draft. ``demand`` None: only memory is asked about.
+    beside another draft. ``demand`` None: only memory is asked about. ``trials`` by the draft's name: what was
+    measured already; the offers' predictions follow it.
 
     Raises:
         UsageError, ParallelismError: what the engine would refuse.
     """
     bare = SetUp(plan=make_plan(alone, devices, engine))
     strict = named and len(offers) == 1
-    judged = sorted((_judge_draft(bare.plan, offer, devices, strict=strict) for offer in offers), key=_standing)
+    judged = sorted(
+        (
+            replace(_judge_draft(bare.plan, offer, devices, strict=strict), trial=trials.get(offer.name))
+            for offer in offers
+        ),
+        key=_standing,
+    )
     worth = None
     if demand is not None:
         accepted = [draft.offer for draft in judged if draft.accepted]
@@ -217,15 +231,17 @@ def _judge_draft(alone: Plan, offer: Offer, devices: Sequence[Device], *, strict
     )
 
 
-def _standing(judged: JudgedDraft) -> tuple[bool, bool, bool, float, int]:
-    """Sort key: what will do first, of it what surely fits, then what is surely compatible, then by promise."""
+def _standing(judged: JudgedDraft) -> tuple[bool, bool, bool, bool, float, int]:
+    """Sort key: what will do first; of it what surely fits, what was seen to help, what is surely compatible."""
     compatibility = judged.offer.compatibility
     unsure = compatibility is not None and compatibility.verdict is CompatibilityVerdict.UNKNOWN
     footprint = 0
     if judged.plan is not None and judged.plan.draft_budget is not None and judged.offer.prediction is not None:
         footprint = judged.plan.draft_budget.footprint.high_bytes
     tight = judged.plan is not None and judged.plan.verdict.answer is not Answer.FITS
-    return (not judged.accepted, tight, unsure, *promise(judged.offer.prediction, footprint))
+    # What was seen to help goes before what is only promised.
+    promised = not (judged.trial is not None and judged.trial.as_served and judged.trial.answer == "helps")
+    return (not judged.accepted, tight, promised, unsure, *promise(judged.offer.prediction, footprint))
 
 
 def _sequence_saving(plan: Plan, devices: Sequence[Device]) -> SequenceSaving | None:

@@ -19,6 +19,7 @@ from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
+from planner.report.trial_text import trials_block
 from planner.report.words import (
     GROUP_NAMES,
     basis_of,
@@ -61,6 +62,7 @@ def fit_text(findings: Findings, facts: TargetFacts, *, verbose: bool = False, a
     if len(findings.drafts) > 1 or findings.worth is not None:
         blocks.append(drafts_block(findings))
     blocks.append(worth_block(findings))
+    blocks.append(trials_block({draft.name: draft.trial for draft in findings.drafts if draft.trial is not None}))
     if set_up.remedies:
         blocks.append(_remedies(set_up))
     blocks.append(problems_block(advice.problems, verbose=verbose))

@@ -1,17 +1,19 @@
-"""A trial in words."""
+"""A trial in words, from its document: alone, or as a block of `fit`."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
 from planner.report.words import need_bytes, wrapped
-from planner.trial.statistics import Estimate
-from planner.trial.summary import Summary, by_task
+from planner.trial.result import PairTrial
 
-_WORDS: Final[dict[str, tuple[str, Style]]] = {
+_WORDS: Final[dict[str | None, tuple[str, Style]]] = {
     "helps": ("HELPS", "good"),
     "hurts": ("HURTS", "bad"),
     "unsure": ("CANNOT TELL", "unsure"),
+    "assumed": ("STEP TIMES ONLY", "unsure"),
+    None: ("TRIAL FAILED", "bad"),
 }
 _STOPPED: Final = {
     "interval": "ended early, the interval being narrow",
@@ -19,97 +21,162 @@ _STOPPED: Final = {
     "prompts": "all prompts run",
 }
 _LABEL_WIDTH: Final = 16
+#: Wide enough apart that the halves of one trial cast doubt on the machine, not on the draft.
+_WIDE_SPREAD: Final = 0.1
 
 
-def trial_text(target: str, draft: str, summary: Summary, *, quiet: bool) -> str:
-    """The whole answer, or with ``quiet`` its verdict line alone."""
+def trial_text(target: str, draft: str, trial: PairTrial, *, quiet: bool) -> str:
+    """The whole answer of `trial`, or with ``quiet`` its verdict line alone."""
     if quiet:
-        return verdict_line(summary)
-    found, outcome = summary.measured, summary.outcome
-    positions = ", ".join("?" if rate is None else f"{rate:.2f}" for rate in found.acceptance_per_position)
-    rate = "unknown" if found.acceptance_rate is None else f"{found.acceptance_rate:.2f}"
-    versions = ", ".join(f"{name} {number}" for name, number in outcome.versions.items())
-    rows = [
+        return verdict_line(trial)
+    found = trial.document
+    head = [
         ("Trial", f"{safe_line(target)} with {safe_line(draft)}"),
-        ("Device", f"{safe_line(outcome.device)}; {summary.request.dtype}; {safe_line(versions)}"),
-        (
-            "Prompts",
-            f"{found.prompts} prompts, {found.tokens:,} tokens each way, one sequence at a time, greedy; "
-            + _STOPPED.get(outcome.stopped_by, safe_line(outcome.stopped_by))
-            + (f"; {len(outcome.failures)} failed" if outcome.failures else ""),
-        ),
-        ("", ""),
-        ("Acceptance", f"{rate} a token; by position {positions}"),
-        ("Tokens a pass", _interval(found.mean_acceptance_length)),
-        (
-            "Target alone",
-            f"{found.baseline_tokens_per_second:.1f} tokens/s, {_ms(found.target_step_seconds)} a step",
-        ),
-        (
-            "With the draft",
-            f"{found.speculative_tokens_per_second:.1f} tokens/s with k = {found.num_speculative_tokens}"
-            + _steps(found.draft_step_seconds, found.verify_step_seconds),
-        ),
-        ("Step times say", "not told" if found.predicted_speedup is None else f"{found.predicted_speedup:.2f} ×"),
-        ("Same output", _lossless(summary)),
-        ("Memory", _memory(summary)),
+        ("Device", _device(found)),
     ]
-    lines = [
-        line for label, text in rows for line in wrapped(f"{label:<{_LABEL_WIDTH}}{text}", indent=_LABEL_WIDTH)
-    ]
-    return "\n".join([*lines, "", *wrapped(verdict_line(summary), indent=2), "", _tasks(summary)])
+    blocks = ["\n".join(_labelled([*head, *_rows(trial)])), "\n".join(wrapped(verdict_line(trial), indent=2))]
+    if found["by_task"]:
+        blocks.append(_tasks(found["by_task"]))
+    return "\n\n".join(blocks)
 
 
-def verdict_line(summary: Summary) -> str:
-    """``HELPS: 2.10 × ...`` with the interval."""
-    word, style = _WORDS[summary.answer]
-    speedup = summary.measured.speedup
-    return f"{paint(word, style)}: {_interval(speedup)} × of plain decoding, measured"
+def trials_block(trials: Mapping[str, PairTrial]) -> str:
+    """What was measured, pair by pair; empty where nothing was."""
+    blocks = []
+    for name, trial in trials.items():
+        when = f" on {str(trial.document['measured_at'])[:10]}" if trial.remembered else ""
+        lines = [paint(f"Measured{when} with {safe_line(name)}:", "heading")]
+        lines += [f"  {line}" for line in _labelled(_rows(trial, brief=True), width=_LABEL_WIDTH - 2)]
+        lines += [f"  {line}" for line in wrapped(verdict_line(trial), indent=2)]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
-def _tasks(summary: Summary) -> str:
+def verdict_line(trial: PairTrial) -> str:
+    """``HELPS: 2.10 × ...`` with the interval, and whether the plan was right."""
+    found = trial.document
+    word, style = _WORDS[trial.answer]
+    if trial.answer is None:
+        error = found["error"]
+        return f"{paint(word, style)}: {safe_line(error['message'])}. {safe_line(error['hint'])}"
+    if found["speedup"] is None:
+        said = "memory and step times of random weights; acceptance stays an assumption"
+    else:
+        said = f"{_interval(found['speedup'])} × of plain decoding, measured"
+    return f"{paint(word, style)}: {said}; {_plan(trial)}"
+
+
+def _plan(trial: PairTrial) -> str:
+    comparisons = trial.document["comparisons"]
+    wrong = [item for item in comparisons if item["agrees"] is False]
+    if wrong:
+        return "contradicts the plan: " + "; ".join(f"{item['name']} {safe_line(item['text'])}" for item in wrong)
+    if any(item["agrees"] for item in comparisons):
+        return "confirms the plan"
+    return "the plan had no figure to hold it against"
+
+
+def _rows(trial: PairTrial, *, brief: bool = False) -> list[tuple[str, str]]:
+    found = trial.document
+    if trial.answer is None:
+        return []
+    rows = [("Prompts", _prompts(found)), ("Acceptance", _acceptance(found))]
+    if found["mean_acceptance_length"] is not None:
+        rows.append(("Tokens a pass", _interval(found["mean_acceptance_length"])))
+    rows += [("Target alone", _alone(found)), ("With the draft", _with_draft(found))]
+    if found["speedup_of_step_times"] is not None and not brief:
+        rows.append(("Step times say", f"{found['speedup_of_step_times']:.2f} ×"))
+    if found["lossless"]["checked"] and (not brief or found["lossless"]["diverged"]):
+        rows.append(("Same output", _lossless(found)))
+    rows.append(("Memory", _memory(found)))
+    spread = found["repeats_spread"]
+    if spread is not None and (not brief or spread > _WIDE_SPREAD):
+        rows.append(("Steadiness", f"the halves of the trial differ by {spread:.1%}"))
+    rows += [("Note", safe_line(str(note))) for note in found["notes"]]
+    return [row for row in rows if row[1]]
+
+
+def _device(found: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    driver = found["device"]["driver"]
+    named = f"{found['device']['name']}, driver {driver}" if driver else found["device"]["name"]
+    return (
+        f"{safe_line(named)}; {found['backend']} backend, {found['how']}; {found['dtype']}; {safe_line(versions)}"
+    )
+
+
+def _prompts(found: Mapping[str, Any]) -> str:
+    batch = "one sequence at a time" if found["batch"] == 1 else f"{found['batch']} sequences at once"
+    drawn = "greedy" if not found["temperature"] else f"sampled at temperature {found['temperature']:g}"
+    runs = "prompts" if found["batch"] == 1 else "runs"
+    failed = f"; {found['prompts_failed']} failed" if found["prompts_failed"] else ""
+    stopped = _STOPPED.get(found["stopped_by"], safe_line(str(found["stopped_by"])))
+    return f"{found['prompts']} {runs}, {found['tokens']:,} tokens alone, {batch}, {drawn}; {stopped}{failed}"
+
+
+def _acceptance(found: Mapping[str, Any]) -> str:
+    if found["acceptance_rate"] is None:
+        return "" if found["speedup"] is not None else "not measured: the weights are random"
+    positions = ", ".join("?" if rate is None else f"{rate:.2f}" for rate in found["acceptance_per_position"])
+    return f"{found['acceptance_rate']:.2f} a token; by position {positions}"
+
+
+def _alone(found: Mapping[str, Any]) -> str:
+    return f"{found['baseline_tokens_per_second']:.1f} tokens/s, {_ms(found['t_target_seconds'])} a step"
+
+
+def _with_draft(found: Mapping[str, Any]) -> str:
+    k, rate = found["num_speculative_tokens"], found["speculative_tokens_per_second"]
+    speed = f"k = {k}" if rate is None else f"{rate:.1f} tokens/s with k = {k}"
+    if found["t_draft_seconds"] is None or found["t_verify_seconds"] is None:
+        return speed
+    return (
+        f"{speed}: {_ms(found['t_draft_seconds'])} a draft step, {_ms(found['t_verify_seconds'])} a verification"
+    )
+
+
+def _lossless(found: Mapping[str, Any]) -> str:
+    lossless = found["lossless"]
+    if not lossless["diverged"]:
+        return f"yes, token for token, in all {lossless['checked']}"
+    gap = lossless["max_logit_gap"]
+    widest = "" if gap is None else f"; the target's logits of the two tokens differ by {gap:.3f} at most"
+    return f"{lossless['diverged']} of {lossless['checked']} part at some token{widest}"
+
+
+def _memory(found: Mapping[str, Any]) -> str:
+    memory = found["memory"]
+    held = memory["allocated_peak_bytes"] or memory["tensor_bytes"]
+    if held is None:
+        return ""
+    what = "allocated at the peak" if memory["allocated_peak_bytes"] else "of weights, caches and logits"
+    text = f"{need_bytes(held)} {what}"
+    compared = next((item for item in found["comparisons"] if item["name"] == "memory"), None)
+    if compared is not None:
+        text += f", {compared['text']} ({need_bytes(memory['predicted_bytes'])})"
+    if memory["device_peak_bytes"]:
+        text += f"; {need_bytes(memory['device_peak_bytes'])} on the device, by the driver"
+    return text
+
+
+def _tasks(tasks: Mapping[str, Any]) -> str:
     rows = []
-    for task, found in by_task(summary).items():
-        speedup = found["speedup"]
+    for task, found in tasks.items():
+        speedup, length = found["speedup"], found["mean_acceptance_length"]
         spread = "" if speedup["low"] is None else f"{speedup['low']:.2f} – {speedup['high']:.2f}"
-        length = found["mean_acceptance_length"]["value"]
-        rows.append((task, str(found["prompts"]), f"{length:.2f}", f"{speedup['value']:.2f} ×", spread))
+        rows.append((task, str(found["prompts"]), f"{length['value']:.2f}", f"{speedup['value']:.2f} ×", spread))
     return table(rows, ["Task", "Prompts", "Tokens a pass", "Speedup", "95 %"], "lrrrl")
 
 
-def _interval(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.2f} (one prompt: no interval)"
-    return f"{estimate.value:.2f} ({estimate.low:.2f} – {estimate.high:.2f})"
+def _labelled(rows: list[tuple[str, str]], width: int = _LABEL_WIDTH) -> list[str]:
+    return [line for label, text in rows for line in wrapped(f"{label:<{width}}{text}", indent=width)]
 
 
-def _steps(draft: float | None, verify: float | None) -> str:
-    if draft is None or verify is None:
-        return ""
-    return f": {_ms(draft)} a draft step, {_ms(verify)} a verification"
+def _interval(estimate: Mapping[str, float | None]) -> str:
+    if estimate["low"] is None or estimate["high"] is None:
+        return f"{estimate['value']:.2f} (one run: no interval)"
+    return f"{estimate['value']:.2f} ({estimate['low']:.2f} – {estimate['high']:.2f})"
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms"
-
-
-def _lossless(summary: Summary) -> str:
-    found = summary.measured
-    if not found.diverged:
-        return f"yes, token for token, on all {found.prompts} prompts"
-    gap = (
-        ""
-        if found.max_logit_gap is None
-        else f"; the target's logits of the two tokens differ by {found.max_logit_gap:.3f} at most"
-    )
-    return f"{found.diverged} of {found.prompts} prompts part at some token{gap}"
-
-
-def _memory(summary: Summary) -> str:
-    held, planned = summary.tensor_bytes, summary.planned_bytes
-    if held is None:
-        return "not known"
-    text = f"{need_bytes(held)} of weights, caches and logits"
-    if planned:
-        text += f"; weights and caches were planned at {need_bytes(planned)} ({held / planned - 1:+.1%})"
-    return text

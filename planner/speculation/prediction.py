@@ -93,3 +93,4 @@ class Prediction:
     stops_paying_at_batch: int | None
     by_num_speculative_tokens: tuple[tuple[int, Range], ...] = ()
     notes: tuple[str, ...] = ()
+    measured: bool = False  #: ``speedup`` was measured on this machine, not predicted

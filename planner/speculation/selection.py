@@ -64,9 +64,8 @@ def rejections(offer: Offer, plan: Plan | None) -> tuple[Reason, ...]:
         text = "plain decoding is predicted to be as fast as any k that was allowed"
         reasons.append(Reason(code="off_wins", text=text))
     elif prediction is not None and prediction.speedup is not None and prediction.speedup.high < 1:
-        text = (
-            f"slower at best: {prediction.speedup.low:.2f} to {prediction.speedup.high:.2f} times plain decoding"
-        )
+        how = "slower, measured here" if prediction.measured else "slower at best"
+        text = f"{how}: {prediction.speedup.low:.2f} to {prediction.speedup.high:.2f} times plain decoding"
         reasons.append(Reason(code="slower", text=text))
     return tuple(reasons)
 

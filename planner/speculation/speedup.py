@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from model_catalog.model import Model
-from planner.devices import Device
+from planner.devices import Device, DeviceSource
 from planner.engines.base import Draft
 from planner.speculation.acceptance import acceptance_for
 from planner.speculation.mean_length import geometric_length, mean_acceptance_length
@@ -140,10 +140,14 @@ def predict(
         raise ValueError(f"not a range of k: {k_range}")
     rates = acceptance_for(target, draft, demand) if acceptance is None else acceptance
     served = _served(workload, demand)
-    times_at = step_times or (lambda k: model_step_times(target, draft, device, served, k))
+    on_host = device is not None and device.source is DeviceSource.HOST
+    times_at = step_times or (lambda k: None if on_host else model_step_times(target, draft, device, served, k))
     table = dict(_table(draft, rates, times_at, k_range))
     offered = [k for k in table if k_range[0] <= k <= k_range[1]]
-    notes = list(_notes(target, draft, demand, workload, k_range, offered))
+    if on_host and step_times is None:
+        notes = ["step times are modelled for GPUs: on a CPU only a trial tells the speedup (--trial)"]
+    else:
+        notes = list(_notes(target, draft, demand, workload, k_range, offered))
     first = _permitted(range(k_range[0], k_range[1] + 1), k_step)[0]
     best = max(_permitted(offered, k_step), key=lambda k: (table[k].middle, -k), default=first)
     times = times_at(best) if offered else times_at(1)
@@ -159,13 +163,13 @@ def predict(
         acceptance=rates,
         mean_acceptance_length=mean_acceptance_length(rates, best),
         cost_ratio=_cost(target, draft, device, served, times),
-        cost_source=times.source if times is not None else "beyond what measurements cover",
+        cost_source=_cost_source(times, on_host=on_host),
         speedup=speedup,
         end_to_end_speedup=whole,
         ceiling_speedup=ceiling_speedup(rates.rate.high),
         break_even_acceptance=None if cycle is None else break_even_rate(best, cycle.middle),
         stops_paying_at_batch=None
-        if step_times is not None
+        if step_times is not None or on_host
         else _stops_paying(target, draft, device, served, rates, best),
         by_num_speculative_tokens=tuple(sorted(table.items())),
         notes=tuple(notes),
@@ -214,6 +218,12 @@ def _notes(
         yield "the cost of all-reduces between these devices is assumed, not measured"
     if draft.model is not None and draft.model.architecture.experts:
         yield "the draft is a mixture of experts itself"
+
+
+def _cost_source(times: StepTimes | None, *, on_host: bool) -> str:
+    if times is not None:
+        return times.source
+    return "by bytes and depth alone, as on a GPU" if on_host else "beyond what measurements cover"
 
 
 def _cost(target: Model, draft: Draft, device: Device | None, served: Workload, times: StepTimes | None) -> Range:

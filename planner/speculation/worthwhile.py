@@ -56,8 +56,10 @@ def _best(accepted: Sequence[Offer]) -> list[Reason]:
     if best.prediction is None or best.prediction.speedup is None:
         return [Reason(code="not_predicted", text=f"the speedup of {best.name} cannot be told for this load")]
     span = best.prediction.speedup
-    text = f"{best.name} is predicted to decode {span.low:.2f} to {span.high:.2f} times as fast"
-    return [Reason(code="predicted", text=text)]
+    times = f"{span.low:.2f} to {span.high:.2f} times as fast"
+    if best.prediction.measured:
+        return [Reason(code="measured", text=f"{best.name} decoded {times}, measured here")]
+    return [Reason(code="predicted", text=f"{best.name} is predicted to decode {times}")]
 
 
 def _concurrency(accepted: Sequence[Offer], demand: Demand) -> list[Reason]:

@@ -59,6 +59,10 @@ class Outcome:
     device: str
     versions: Mapping[str, str]
     memory: Mapping[str, int | None]
+    how: str = "eager"  #: how forwards were launched: "eager" or "graphs"
+    repeats_spread: float | None = None  #: of the speedup between the halves of the runs, relative
+    notes: tuple[str, ...] = ()
+    engine: Mapping[str, Any] = field(default_factory=dict)  #: what a serving engine said of itself at start
     log: str = field(default="", repr=False)
 
 
@@ -72,9 +76,13 @@ def run_trial(
     *,
     deadlines: Deadlines | None = None,
     command: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
     watch: Callable[[Event], None] = lambda _: None,
+    started: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
-    """Run one trial to its end. ``watch`` sees every event as it comes.
+    """Run one trial to its end. ``watch`` sees every event as it comes, ``started`` the child's process id.
+
+    ``environment`` is set for the child on top of ours.
 
     Raises:
         TrialError: with the code ``missing_import``, ``weights``, ``out_of_memory``, ``cache``, ``failed``,
@@ -82,8 +90,10 @@ def run_trial(
         KeyboardInterrupt: after the child has been ended.
     """
     limits = deadlines or Deadlines.of(request)
-    with tempfile.TemporaryFile() as log, _child(command or worker_command(), log) as (child, pipe):
+    surroundings = {**_environment(), **(environment or {})}
+    with tempfile.TemporaryFile() as log, _child(command or worker_command(), log, surroundings) as (child, pipe):
         try:
+            started(child.pid)
             _hand_over(child, request)
             return _listen(child, pipe, limits, watch, log)
         except ProtocolError as error:
@@ -91,7 +101,9 @@ def run_trial(
 
 
 @contextmanager
-def _child(command: Sequence[str], log: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _child(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A started child and the reading end of its pipe; its whole group is dead afterwards."""
     reading, writing = os.pipe()
     try:
@@ -102,7 +114,7 @@ def _child(command: Sequence[str], log: IO[bytes]) -> Iterator[tuple[subprocess.
                 stdout=log,
                 stderr=log,
                 pass_fds=[writing],
-                env=_environment(),
+                env=environment,
                 start_new_session=True,
             )
         finally:
@@ -218,6 +230,10 @@ def _outcome(
         device=str(loaded.get("device", "unknown")),
         versions=dict(loaded.get("versions", {})),
         memory=dict(content["memory"]),
+        how=str(content.get("how", "eager")),
+        repeats_spread=content.get("repeats_spread"),
+        notes=tuple(content.get("notes", ())),
+        engine=dict(content.get("engine", {})),
         log=_tail(log),
     )
 

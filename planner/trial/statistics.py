@@ -67,7 +67,6 @@ def measure(runs: Sequence[PromptRun], *, seed: int = 0) -> Measured:
     rounds = sum(run.rounds for run in runs)
     tokens = sum(run.baseline_tokens for run in runs)
     accepted = sum(i * count for i, count in enumerate(counts))
-    reached = [sum(counts[i:]) for i in range(k + 1)]
     # A round that accepts i < k judges i + 1 proposals, one that accepts all judges k.
     judged = sum(min(i + 1, k) * count for i, count in enumerate(counts))
     drafted = k * rounds
@@ -81,7 +80,7 @@ def measure(runs: Sequence[PromptRun], *, seed: int = 0) -> Measured:
         prompts=len(runs),
         tokens=tokens,
         num_speculative_tokens=k,
-        acceptance_per_position=tuple(reached[i + 1] / reached[i] if reached[i] else None for i in range(k)),
+        acceptance_per_position=_rates(runs, k),
         acceptance_rate=accepted / judged if judged else None,
         accepted_per_drafted=accepted / drafted if drafted else 0.0,
         mean_acceptance_length=_bootstrap(runs, _length, seed),
@@ -96,6 +95,35 @@ def measure(runs: Sequence[PromptRun], *, seed: int = 0) -> Measured:
         diverged=sum(run.same_tokens is False for run in runs),
         max_logit_gap=max(gaps) if gaps else None,
     )
+
+
+def acceptance_intervals(runs: Sequence[PromptRun], *, seed: int = 0) -> tuple[Estimate | None, ...]:
+    """The 95 % interval of each position's conditional rate; None for a position that was never reached.
+
+    Resamples prompts, as all intervals here do. Without two prompts the bounds are those of no knowledge, 0 and 1.
+    """
+    k = max(len(run.accepted_counts) for run in runs) - 1
+    found = _rates(runs, k)
+    if len(runs) < 2:
+        return tuple(None if rate is None else Estimate(value=rate, low=0.0, high=1.0) for rate in found)
+    chance = random.Random(seed)  # noqa: S311 - resampling, no secret
+    draws = [_rates(chance.choices(runs, k=len(runs)), k) for _ in range(RESAMPLES // 4)]
+    intervals: list[Estimate | None] = []
+    for position, rate in enumerate(found):
+        drawn = sorted(value for draw in draws if (value := draw[position]) is not None)
+        tail = round((1 - _LEVEL) / 2 * len(drawn))
+        if rate is None or not drawn:
+            intervals.append(None)
+            continue
+        intervals.append(Estimate(value=rate, low=drawn[tail], high=drawn[-1 - tail]))
+    return tuple(intervals)
+
+
+def _rates(runs: Sequence[PromptRun], k: int) -> tuple[float | None, ...]:
+    """Conditional acceptance by position: how many rounds got past it, of those that reached it."""
+    counts = [sum(_count(run, i) for run in runs) for i in range(k + 1)]
+    reached = [sum(counts[i:]) for i in range(k + 1)]
+    return tuple(reached[i + 1] / reached[i] if reached[i] else None for i in range(k))
 
 
 def tokens_per_pass(conditional: Sequence[float | None], k: int) -> float:
