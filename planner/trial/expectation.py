@@ -18,7 +18,7 @@ from planner.memory.breakdown import Group
 from planner.plan import Plan, make_plan
 from planner.speculation.prediction import Demand, Prediction
 from planner.speculation.speedup import predict
-from planner.trial.prompts import interleaved
+from planner.trial.prompts import groups
 from planner.trial.protocol import DEEPEST_SWEPT, TrialRequest
 from planner.workload import Workload
 
@@ -37,7 +37,7 @@ def trial_dtype(target: Model, dtype: str, device: str) -> str:
 def longest_tokens(request: TrialRequest) -> int:
     """Tokens of the longest sequence that a trial may hold: a byte is a token at most, and a round overshoots."""
     k = request.num_speculative_tokens or DEEPEST_SWEPT
-    return max(len(prompt.text.encode()) for prompt in interleaved()) + request.new_tokens + k + 1
+    return max(len(prompt.text.encode()) for (prompt,) in groups(1)) + request.new_tokens + k + 1
 
 
 def plan_trial(

@@ -1,51 +1,23 @@
 """The parent against children that behave and children that do not. None of them imports torch."""
 
-import json
 import os
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from trial_children import LOADED, RUN, child_command, progress, result
 
 from planner.errors import TrialError
-from planner.trial.protocol import Event, PromptRun, TrialRequest
+from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, run_trial
 
 REQUEST = TrialRequest(target_folder="big", draft_folder="small")
-RUN = PromptRun(
-    prompt="code-1",
-    task="code",
-    baseline_tokens=18,
-    baseline_seconds=1.8,
-    baseline_passes=18,
-    speculative_tokens=18,
-    speculative_seconds=1.2,
-    passes=10,
-    rounds=10,
-    prefill_seconds=0.1,
-    accepted_counts=(5, 2, 3),
-    draft_seconds=0.2,
-    verify_seconds=1.0,
-    same_tokens=True,
-)
-HEAD = """
-import json, os, signal, sys, time
-pipe = os.fdopen(int(sys.argv[1]), "w", buffering=1)
-request = json.loads(sys.stdin.read())
-def send(**event):
-    pipe.write(json.dumps(event) + "\\n")
-"""
-LOADED = 'send(event="loaded", device="a device", versions={"torch": "9"})\n'
-PROGRESS = f"send(event='progress', run=json.loads({json.dumps(asdict(RUN))!r}), of=48)\n"
-RESULT = (
-    'send(event="result", num_speculative_tokens=2, stopped_by="time", failures=[], memory={"tensor_bytes": 7})\n'
-)
+PROGRESS, RESULT = progress(RUN), result()
 
 
 def child(script: str) -> list[str]:
-    return [sys.executable, "-c", HEAD + script]
+    return [sys.executable, *child_command(script)]
 
 
 def failure(script: str, deadlines: Deadlines | None = None) -> TrialError:
