@@ -24,7 +24,7 @@ def here(
     llama_1b: Mapping[str, Any],
 ) -> None:
     """Two small models with weight files of their names in the current folder, and places of our own."""
-    small = {"hidden_size": 64, "head_dim": 16, "intermediate_size": 96, "num_hidden_layers": 4}
+    small: dict[str, Any] = {"hidden_size": 64, "head_dim": 16, "intermediate_size": 96, "num_hidden_layers": 4}
     small |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320, "torch_dtype": "float32"}
     for name, base in (("target", llama_8b), ("draft", llama_1b), ("other", llama_1b)):
         model_folder(name, {**base, **small, "num_hidden_layers": 4 if name == "target" else 1})
@@ -156,8 +156,8 @@ class TestRealWeights:
         use_child(monkeypatch, behaving(1.5))
         self.run(capsys, "--draft", "specplan/tiny-draft", "--trial")
         use_child(monkeypatch, behaving(1.2))
+        newer = {"torch": "10", "transformers": "9", "accelerate": "9"}
         for place in ("planner.cli.pair_trial", "planner.cli.trials"):
-            newer = {"torch": "10", "transformers": "9", "accelerate": "9"}
             monkeypatch.setattr(f"{place}.installed_versions", lambda: newer)
         _, found, _, _ = self.run(capsys, "--draft", "specplan/tiny-draft")
         assert found["specplan/tiny-draft"].trial.speedup.value == pytest.approx(1.2)

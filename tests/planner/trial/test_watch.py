@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from planner.devices import Device, DeviceProcess, DeviceSource
 from planner.errors import DeviceLostError
@@ -65,11 +66,9 @@ def test_a_grandchild_counts_as_the_child() -> None:
     try:
         grandchild = 0
         for _ in range(200):
-            listed = subprocess.run(
-                ["ps", "-o", "pid=", "--ppid", str(child.pid)], capture_output=True, text=True, check=False
-            )
-            if listed.stdout.strip():
-                grandchild = int(listed.stdout.split()[0])
+            listing = Path("/proc", str(child.pid), "task", str(child.pid), "children").read_text()
+            if listing:
+                grandchild = int(listing.split()[0])
                 break
             time.sleep(0.02)
         found = watched([used(13 * GIB, (grandchild, 3 * GIB))], pid=child.pid)
