@@ -28,6 +28,8 @@ from planner.workload import Workload
 
 #: Without being asked, the host's CPU runs no pair larger than this: it would take minutes a prompt.
 _UNASKED_ON_CPU_BYTES: Final = 4 * 2**30
+#: Reasons against a draft that a trial may refute.
+_ONLY_PREDICTED: Final = frozenset({"slower", "off_wins"})
 
 
 class FitTrials:
@@ -106,7 +108,7 @@ class FitTrials:
         if self.options.wanted is False or not self._live:
             return []
         pairs: list[tuple[str, PairJob]] = []
-        for judged in [draft for draft in findings.drafts if draft.accepted][: self.options.top]:
+        for judged in [draft for draft in findings.drafts if self._worth_trying(draft)][: self.options.top]:
             job = self._job(judged.offer, judged.plan)
             known = self.found.get(judged.name)
             if job is not None and (known is None or (known.remembered and self.options.wanted)):
@@ -114,6 +116,11 @@ class FitTrials:
         if not pairs and self.options.wanted and not self.found:
             self._output.warn("no_trial", f"no trial: {_why_none(findings.drafts)}")
         return pairs
+
+    def _worth_trying(self, judged: JudgedDraft) -> bool:
+        """What will do; and where a trial was asked for also what is only predicted not to pay."""
+        only_predicted = all(reason.code in _ONLY_PREDICTED for reason in judged.reasons)
+        return judged.accepted or (bool(self.options.wanted) and only_predicted)
 
     def _may_run(self, pairs: Sequence[tuple[str, PairJob]]) -> bool:
         """Whether nothing stands in the way; an obstacle is a warning unless a trial was asked for."""
