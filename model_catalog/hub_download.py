@@ -42,8 +42,10 @@ def is_wanted(path: str) -> bool:
     )
 
 
-def download_model(snapshot: ModelSnapshot, *, show_progress: bool, endpoint: str | None = None) -> Path:
-    """The folder in the Hub's cache with all wanted files of the snapshot's commit.
+def download_model(
+    snapshot: ModelSnapshot, *, show_progress: bool, endpoint: str | None = None, cache: Path | None = None
+) -> Path:
+    """The folder in the Hub's cache (``cache`` None: the client's own) with all wanted files of the commit.
 
     Raises:
         ModelError, NetworkError: the repo or the Hub. UsageError: the disk has no room.
@@ -58,7 +60,8 @@ def download_model(snapshot: ModelSnapshot, *, show_progress: bool, endpoint: st
         raise ModelNotFoundError(
             "the repo has no safetensors", subject=snapshot.repo_id, hint="name a repo with safetensors weights"
         )
-    _check_room(snapshot)
+    place = Path(constants.HF_HUB_CACHE) if cache is None else cache
+    _check_room(snapshot, place)
     call = HubCall(repo_id=snapshot.repo_id, revision=revision, site=site)
     (enable_progress_bars if show_progress else disable_progress_bars)()
     try:
@@ -68,6 +71,7 @@ def download_model(snapshot: ModelSnapshot, *, show_progress: bool, endpoint: st
             allow_patterns=list(WANTED),
             ignore_patterns=list(_UNWANTED),
             endpoint=site,
+            cache_dir=place,
         )
     except Exception as error:
         own = translate(error, call)
@@ -77,9 +81,8 @@ def download_model(snapshot: ModelSnapshot, *, show_progress: bool, endpoint: st
     return Path(str(folder))
 
 
-def _check_room(snapshot: ModelSnapshot) -> None:
+def _check_room(snapshot: ModelSnapshot, place: Path) -> None:
     wanted = download_size_bytes(snapshot)
-    place = Path(constants.HF_HUB_CACHE)
     while not place.exists() and place != place.parent:
         place = place.parent
     free = shutil.disk_usage(place).free

@@ -68,6 +68,13 @@ class HubRepo:
         base = {"id": self.repo_id, "sha": self.commit, "gated": self.gated, "siblings": siblings, "tags": []}
         return {**base, **self.info}
 
+    def tree(self) -> list[dict[str, Any]]:
+        """As the Hub lists the files of a revision, all folders opened."""
+        return [
+            {"type": "file", "oid": row["blobId"], "size": row["size"], "path": row["rfilename"]}
+            for row in self.described()["siblings"]
+        ]
+
 
 def listing(repos: Iterable[HubRepo], query: str) -> list[dict[str, Any]]:
     """As the Hub lists models: every tag of ``filter``, ``author``, a part of the id, the most downloaded first.
@@ -215,7 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         described = re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+)/revision/(.+)", path)
         resolved = re.fullmatch(r"/([^/]+/[^/]+|[^/]+)/resolve/([^/]+)/(.+)", path)
-        match = described or resolved
+        treed = re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+)/tree/([^/]+)", path)
+        match = described or resolved or treed
         repo = None if match is None else self.hub.repos.get(match[1])
         if match is None or repo is None:
             known = authorization == f"Bearer {TOKEN}"
@@ -224,6 +232,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "RevisionNotFound")
         elif described:
             body = json.dumps(repo.described()).encode()
+            self._send(200, {"Content-Type": "application/json"}, Sparse(head=body, size=len(body)), 0, len(body))
+        elif treed:
+            body = json.dumps(repo.tree()).encode()
             self._send(200, {"Content-Type": "application/json"}, Sparse(head=body, size=len(body)), 0, len(body))
         elif repo.gated and authorization != f"Bearer {TOKEN}":
             self._refuse(403 if authorization else 401, "GatedRepo")
