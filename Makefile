@@ -8,7 +8,7 @@ DRAFT ?= Qwen/Qwen3-0.6B
 GPU ?= h100-80gb:2
 FIT_ARGS ?=
 
-.PHONY: fit trial test lint types bench accuracy clean
+.PHONY: fit plan trial test lint types bench accuracy clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,14 +19,22 @@ $(BIN)/.dev: $(BIN)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,trial]'
 	touch $@
 
+$(BIN)/.trial: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[trial]'
+	touch $@
+
+# A plan, then a measured trial of the embedded pairs on the CPU: a draft that helps and one that hurts.
+fit: plan trial
+
 # Exit codes 3 (does not fit) and 4 (cannot tell) are answers, not failures of this target.
-fit: $(BIN)/.installed
+plan: $(BIN)/.installed
 	@$(BIN)/specplan fit $(TARGET) --draft $(DRAFT) --context 8192 --batch 16 --offline \
 	  --fallback-gpu $(GPU) $(FIT_ARGS) || { code=$$?; [ $$code -eq 3 ] || [ $$code -eq 4 ] || exit $$code; }
 
-# A measured trial of the embedded pair, on the CPU. Installs torch.
-trial: $(BIN)/.dev
-	@$(BIN)/specplan trial specplan/tiny-target specplan/tiny-draft $(TRIAL_ARGS)
+# Installs torch. FIT of the embedded target: its two drafts are made, run and ranked by what was measured.
+trial: $(BIN)/.trial
+	@$(BIN)/specplan fit specplan/tiny-target --devices cpu --engine transformers --context 1024 \
+	  --trial --trial-seconds 20 $(TRIAL_ARGS)
 
 test: $(BIN)/.dev
 	$(BIN)/python -m pytest

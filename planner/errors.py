@@ -16,6 +16,8 @@
     └── TrialError (exit 7)              the trial did not come to a result; ``code`` says why
 """
 
+from typing import Final
+
 from model_catalog.errors import SpecplanError, UsageError
 
 
@@ -53,6 +55,10 @@ class NoDeviceError(HardwareError):
 
 class DriverHangError(HardwareError):
     code = "driver_hang"
+
+
+#: The code of a trial that the user ended: the plan is told all the same, with the exit code of an interruption.
+TRIAL_INTERRUPTED: Final = "trial_interrupted"
 
 
 class TrialError(SpecplanError):

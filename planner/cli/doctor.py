@@ -20,11 +20,10 @@ from planner.cli.options import apply, offline_option, output_options, read_outp
 from planner.report.plain import Style, paint, safe_line
 from planner.report.schemas import document_head
 from planner.report.words import wrapped
+from planner.trial.backends import BACKENDS, Backend
 
 #: Packages of engines, and what each is for.
 _ENGINES: Final = (("vllm", "the vLLM engine"), ("transformers", "the transformers engine"))
-#: What the child of a trial imports.
-_TRIAL_NEEDS: Final = ("torch", "transformers", "accelerate")
 _PROBE_REPO: Final = "hf-internal-testing/tiny-random-gpt2"
 
 
@@ -39,14 +38,19 @@ class Check:
 
 
 @click.command("doctor")
-@apply(offline_option(), output_options())
+@apply(
+    click.option("--engine-python", metavar="PATH", help="An interpreter to look for a trial's engine in."),
+    offline_option(),
+    output_options(),
+)
 def command(**given: object) -> int:
     """What works on this machine, what does not, and what to do.
 
     Exit code 0: nothing that planning needs is broken.
     """
     output = read_output(given)
-    checks = run_checks(offline=bool(given["offline"]))
+    python = given["engine_python"]
+    checks = run_checks(offline=bool(given["offline"]), engine_python=python if isinstance(python, str) else None)
     exit_code = EXIT_HARDWARE if any(check.state == "broken" for check in checks) else EXIT_OK
     output.document(
         {
@@ -62,7 +66,7 @@ def command(**given: object) -> int:
     return exit_code
 
 
-def run_checks(*, offline: bool) -> list[Check]:
+def run_checks(*, offline: bool, engine_python: str | None = None) -> list[Check]:
     """Every check, in the order in which a plan would meet them."""
     return [
         _python(),
@@ -70,7 +74,7 @@ def run_checks(*, offline: bool) -> list[Check]:
         _driver(),
         _hub(offline=offline),
         *(_engine(package, purpose) for package, purpose in _ENGINES),
-        _trial(),
+        *(_trial_backend(backend, engine_python) for backend in BACKENDS.values()),
     ]
 
 
@@ -155,14 +159,14 @@ def _engine(package: str, purpose: str) -> Check:
     return Check(name=package, state="ok", text=f"{found} ({purpose})")
 
 
-def _trial() -> Check:
-    """Whether `specplan trial` can run: its libraries are looked up, not imported."""
-    missing = [package for package in _TRIAL_NEEDS if _installed(package) is None]
-    if missing:
-        text = f"{', '.join(missing)} not installed; planning does not need it"
-        return Check(name="trial", state="missing", text=text, advice="pip install 'specplan[trial]'")
-    text = ", ".join(f"{package} {_installed(package)}" for package in _TRIAL_NEEDS)
-    return Check(name="trial", state="ok", text=text)
+def _trial_backend(backend: Backend, engine_python: str | None) -> Check:
+    """Whether a trial can run in this backend: its libraries are looked up, not imported."""
+    name = f"trial ({backend.name})"
+    reason = backend.usable(engine_python if backend.needs_engine_python else None)
+    if reason is not None:
+        return Check(name=name, state="missing", text=f"{reason}; planning does not need it", advice=backend.hint)
+    versions = [f"{package} {found}" for package in backend.needs if (found := _installed(package)) is not None]
+    return Check(name=name, state="ok", text=", ".join(versions) or "can be started")
 
 
 def _installed(package: str) -> str | None:

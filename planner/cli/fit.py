@@ -8,7 +8,7 @@ from model_catalog.errors import SpecplanError
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
 from planner.cli.drafts import NO_DRAFT, Offers, check_draft_names
-from planner.cli.failure import EXIT_NO, EXIT_OF_ANSWER, EXIT_TRIAL, exit_code_of
+from planner.cli.failure import EXIT_INTERRUPTED, EXIT_NO, EXIT_OF_ANSWER, EXIT_TRIAL, exit_code_of
 from planner.cli.model_source import load_target
 from planner.cli.options import (
     PlanOptions,
@@ -26,10 +26,11 @@ from planner.cli.options import (
 from planner.cli.output import Output
 from planner.cli.trial_options import TrialOptions, fit_trial_options
 from planner.cli.where import choose_devices, tensor_parallel
-from planner.devices import Device
+from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile, Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
+from planner.errors import TRIAL_INTERRUPTED
 from planner.report.advice import Advice, advise
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
@@ -104,7 +105,7 @@ def fit(
         )
 
     failure: SpecplanError | None = None
-    if trial is None or not gathered.offers:
+    if trial is None or not gathered.offers or not _trial_may_run(trial, devices):
         findings = find_with(gathered.offers, {})
     else:
         from planner.cli.trials import FitTrials  # noqa: PLC0415 - a plan without drafts needs none of it
@@ -131,13 +132,18 @@ def fit(
     return exit_code
 
 
+def _trial_may_run(trial: TrialOptions, devices: Sequence[Device]) -> bool:
+    """Not where nobody wants one, and for a declared GPU only where one is asked for, to be refused."""
+    return trial.wanted is not False and (trial.wanted or devices[0].source is not DeviceSource.DECLARED)
+
+
 def _exit_code(findings: Findings, failure: SpecplanError | None) -> int:
     """The plan's answer, unless a trial failed or was worse than planned: a "no" stays a "no"."""
     code = EXIT_OF_ANSWER[findings.answer]
     if code == EXIT_NO:
         return code
     if failure is not None:
-        return exit_code_of(failure)
+        return EXIT_INTERRUPTED if failure.code == TRIAL_INTERRUPTED else exit_code_of(failure)
     chosen = findings.chosen
     worse = chosen is not None and chosen.trial is not None and chosen.trial.worse_than_planned
     return EXIT_TRIAL if worse else code

@@ -30,8 +30,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 _EPILOG: Final = """\b
 Exit codes: 0 it fits, 3 it does not, 4 cannot tell (tight, or a reading is
-missing), 2 usage, 5 model, 6 hardware, 7 no trial result, 8 network, 1 a bug,
-130 interrupted.
+missing), 2 usage, 5 model, 6 hardware, 7 trial failed or worse than planned,
+8 network, 1 a bug, 130 interrupted.
 
 \b
 Start with:  specplan fit Qwen/Qwen3-8B --gpu l4

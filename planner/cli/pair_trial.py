@@ -16,7 +16,7 @@ from planner.cli.trial_options import TrialOptions
 from planner.cli.trial_progress import TrialProgress
 from planner.cli.trial_weights import PairFolders, pair_folders
 from planner.devices import Device, DeviceSource
-from planner.errors import TrialError
+from planner.errors import TRIAL_INTERRUPTED, TrialError
 from planner.plan import Plan, make_plan
 from planner.report.words import need_bytes
 from planner.trial.backends import BACKENDS, Backend
@@ -251,11 +251,15 @@ def _expected(job: PairJob, request: TrialRequest, outcome: Outcome) -> Expected
 
 
 def attempt(job: PairJob, output: Output) -> Summary | SpecplanError:
-    """``run_pair``, or the error that it ended with; an interruption is not caught."""
+    """``run_pair``, or the error that it ended with: an interruption too, for the plan is still to be told."""
     try:
         return run_pair(job, output)
     except SpecplanError as error:
         return error
+    except KeyboardInterrupt:
+        return TrialError(
+            "interrupted", subject="trial", hint="run it again, or without: --no-trial", code=TRIAL_INTERRUPTED
+        )
 
 
 def python_version() -> str:

@@ -14,6 +14,7 @@ from planner.cli.trial_options import TrialOptions
 from planner.cli.trial_weights import identity, real_folder
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile
+from planner.errors import TRIAL_INTERRUPTED
 from planner.plan import Plan
 from planner.report.findings import Findings, JudgedDraft
 from planner.speculation.prediction import Demand
@@ -92,12 +93,19 @@ class FitTrials:
         for name, job in pairs:
             self._output.note("trial", f"trying {name} on {self._devices[0].name}")
             self.found[name] = self._tried(job)
+            if self.interrupted:
+                break
         return True
 
     @property
     def failure(self) -> SpecplanError | None:
         """The first trial of this run that failed."""
         return next((trial.error for trial in self.found.values() if trial.error is not None), None)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended a trial."""
+        return self.failure is not None and self.failure.code == TRIAL_INTERRUPTED
 
     @property
     def _live(self) -> bool:

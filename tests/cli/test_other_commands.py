@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from planner.cli.where import choose_devices
 from planner.devices import Device, DeviceProcess, DeviceSource
 from planner.errors import NvmlMissingError
 from planner.nvml import DeviceReading
+from planner.trial.backends import BACKENDS
 
 GIB = 2**30
 CARD = Device(
@@ -228,12 +230,15 @@ def test_doctor_tells_a_cache_that_cannot_be_written(
 def test_doctor_says_whether_a_trial_can_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.cli.doctor._installed", lambda package: None if package == "torch" else "9.9")
+    """Each backend is asked whether it can be started; this one needs a package that nobody has."""
+    monkeypatch.setitem(BACKENDS, "builtin", replace(BACKENDS["builtin"], needs=("no-such-package",)))
     main(["doctor", "--offline", "--json", "-"])
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
-    assert checks["trial"]["state"] == "missing"
-    assert "specplan[trial]" in checks["trial"]["advice"]
-    monkeypatch.setattr("planner.cli.doctor._installed", lambda _: "9.9")
+    assert checks["trial (builtin)"]["state"] == "missing"
+    assert "no-such-package" in checks["trial (builtin)"]["text"]
+    assert "specplan[trial]" in checks["trial (builtin)"]["advice"]
+    assert "--engine-python" in checks["trial (vllm)"]["advice"]
+    monkeypatch.setitem(BACKENDS, "builtin", replace(BACKENDS["builtin"], needs=("click",)))
     main(["doctor", "--offline", "--json", "-"])
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
-    assert checks["trial"]["state"] == "ok"
+    assert checks["trial (builtin)"]["state"] == "ok"
