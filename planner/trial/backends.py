@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from planner.trial.llama_cpp import SERVER_HINT, START_SECONDS, lacks_server
 from planner.trial.protocol import TrialRequest
 from planner.trial.runner import Deadlines
 
@@ -30,7 +31,7 @@ class Backend:
 
     ``needs``: distributions that the child's interpreter must have, each as its possible names, parted by commas.
     ``start_seconds``: what loading and warming may take, on top of the measuring. ``sweeps``: whether it finds k
-    by itself. ``hint``: what to type where it cannot run.
+    by itself. ``hint``: what to type where it cannot run. ``lacks``: what is missing beside packages, in words.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Backend:
     needs_engine_python: bool = False
     sweeps: bool = True
     surroundings: Callable[[TrialRequest], Mapping[str, str]] = lambda _: {}
+    lacks: Callable[[], str | None] = lambda: None
 
     def command(self, engine_python: str | None = None) -> list[str]:
         """How the child is started; the number of its pipe is appended."""
@@ -61,6 +63,8 @@ class Backend:
         """
         if self.needs_engine_python and engine_python is None:
             return f"no interpreter with {self.name} was named"
+        if (lacking := self.lacks()) is not None:
+            return lacking
         python = engine_python or sys.executable
         try:
             asked = subprocess.run(
@@ -124,5 +128,15 @@ VLLM: Final = Backend(
     sweeps=False,
     surroundings=_vllm_surroundings,
 )
+LLAMA_CPP: Final = Backend(
+    name="llama.cpp",
+    # Our own interpreter runs it, which starts the server.
+    start=("-m", "planner.trial.worker.llama_cpp_child"),
+    needs=(),
+    hint=SERVER_HINT,
+    start_seconds=2 * START_SECONDS + 60.0,
+    sweeps=False,
+    lacks=lacks_server,
+)
 #: By the name on the command line. A new backend enters here.
-BACKENDS: Final[dict[str, Backend]] = {backend.name: backend for backend in (BUILTIN, VLLM)}
+BACKENDS: Final[dict[str, Backend]] = {backend.name: backend for backend in (BUILTIN, VLLM, LLAMA_CPP)}
