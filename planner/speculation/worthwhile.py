@@ -84,6 +84,8 @@ def _size(alone: Plan, accepted: Sequence[Offer]) -> list[Reason]:
     separate = [offer for offer in accepted if offer.draft.method is DraftMethod.DRAFT_MODEL]
     if parameters is None or parameters >= _SMALL_TARGET_PARAMETERS or not separate:
         return []
+    if any(offer.prediction is not None and offer.prediction.measured for offer in separate):
+        return []  # what others saw does not matter where it was measured here
     text = "on targets below 10 B parameters a separate draft model loses about as often as it wins; prefer a head"
     return [Reason(code="small_target", text=text)]
 

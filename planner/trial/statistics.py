@@ -1,18 +1,23 @@
 """From the runs of single prompts to acceptance, lengths and a speedup with its interval.
 
 Source of the estimates: Leviathan et al. (arXiv:2211.17192) for tokens per pass; the interval is a percentile
-bootstrap over prompts (Efron), for prompts, not tokens, are what is sampled independently.
+bootstrap over prompts (Efron), for prompts, not tokens, are what is sampled independently. Of fewer than twelve runs
+a bootstrap is too narrow, of two it would be no wider than the two: then Student's t over the runs' own values.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import stdev
 from typing import Final
 
 from planner.trial.protocol import PromptRun
 
 RESAMPLES: Final = 2000
 _LEVEL: Final = 0.95
+#: Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom (NIST/SEMATECH e-Handbook, 1.3.6.7.2).
+_STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +88,10 @@ def measure(runs: Sequence[PromptRun], *, seed: int = 0) -> Measured:
         acceptance_per_position=_rates(runs, k),
         acceptance_rate=accepted / judged if judged else None,
         accepted_per_drafted=accepted / drafted if drafted else 0.0,
-        mean_acceptance_length=_bootstrap(runs, _length, seed),
+        mean_acceptance_length=_interval(runs, _length, seed),
         baseline_tokens_per_second=_baseline_rate(runs),
         speculative_tokens_per_second=_speculative_rate(runs),
-        speedup=_bootstrap(runs, _speedup, seed),
+        speedup=_interval(runs, _speedup, seed),
         target_step_seconds=step,
         draft_step_seconds=draft,
         verify_step_seconds=verify,
@@ -100,10 +105,16 @@ def measure(runs: Sequence[PromptRun], *, seed: int = 0) -> Measured:
 def acceptance_intervals(runs: Sequence[PromptRun], *, seed: int = 0) -> tuple[Estimate | None, ...]:
     """The 95 % interval of each position's conditional rate; None for a position that was never reached.
 
-    Resamples prompts, as all intervals here do. Without two prompts the bounds are those of no knowledge, 0 and 1.
+    Without two prompts the bounds are those of no knowledge, 0 and 1.
     """
     k = max(len(run.accepted_counts) for run in runs) - 1
     found = _rates(runs, k)
+    if 1 < len(runs) < len(_STUDENT) + 2:
+        each = [_rates([run], k) for run in runs]
+        return tuple(
+            None if rate is None else _bounded(rate, [own for rates in each if (own := rates[i]) is not None])
+            for i, rate in enumerate(found)
+        )
     if len(runs) < 2:
         return tuple(None if rate is None else Estimate(value=rate, low=0.0, high=1.0) for rate in found)
     chance = random.Random(seed)  # noqa: S311 - resampling, no secret
@@ -165,12 +176,27 @@ def _length(runs: Sequence[PromptRun]) -> float:
     return 1 + accepted / sum(run.rounds for run in runs)
 
 
-def _bootstrap(
-    runs: Sequence[PromptRun], statistic: Callable[[Sequence[PromptRun]], float], seed: int
-) -> Estimate:
+def _bounded(rate: float, each: Sequence[float]) -> Estimate:
+    """A rate with Student's interval over single runs' rates, which lies between 0 and 1."""
+    half = _half_width(each)
+    return Estimate(value=rate, low=max(0.0, rate - half), high=min(1.0, rate + half))
+
+
+def _half_width(values: Sequence[float]) -> float:
+    """Half of Student's 95 % interval of a mean; endless for a single value."""
+    if len(values) < 2:
+        return math.inf
+    return _STUDENT[len(values) - 2] * stdev(values) / math.sqrt(len(values))
+
+
+def _interval(runs: Sequence[PromptRun], statistic: Callable[[Sequence[PromptRun]], float], seed: int) -> Estimate:
     value = statistic(runs)
     if len(runs) < 2:
         return Estimate(value=value, low=None, high=None)
+    if len(runs) < len(_STUDENT) + 2:
+        # Ratios spread evenly on a logarithmic scale.
+        factor = math.exp(_half_width([math.log(statistic([run])) for run in runs]))
+        return Estimate(value=value, low=value / factor, high=value * factor)
     chance = random.Random(seed)  # noqa: S311 - resampling, no secret
     drawn = sorted(statistic(chance.choices(runs, k=len(runs))) for _ in range(RESAMPLES))
     tail = round((1 - _LEVEL) / 2 * RESAMPLES)

@@ -1,5 +1,6 @@
 """Figures of a trial against what can be counted by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.trial.protocol import PromptRun
-from planner.trial.statistics import measure, tokens_per_pass
+from planner.trial.statistics import acceptance_intervals, measure, tokens_per_pass
 
 #: k = 2, ten rounds: 5 accept none, 2 accept one, 3 accept both: 0 x 5 + 1 x 2 + 2 x 3 = 8 of 20 drafted.
 RUN = PromptRun(
@@ -78,3 +79,27 @@ def test_diverged_prompts_are_counted_with_their_widest_gap() -> None:
 def test_tokens_per_pass_is_the_papers_sum_for_a_constant_rate(rate: float, k: int) -> None:
     """Leviathan et al., equation 1: (1 - a^(k+1)) / (1 - a)."""
     assert tokens_per_pass([rate] * k, k) == pytest.approx((1 - rate ** (k + 1)) / (1 - rate))
+
+
+def test_of_few_prompts_the_interval_is_students() -> None:
+    """Two prompts at 1.5 and 2.0 times: by hand, mean and spread of the logarithms, t(1) = 12.706."""
+    faster = replace(RUN, speculative_seconds=0.9)
+    found = measure([RUN, faster]).speedup
+    logs = (math.log(1.5), math.log(2.0))
+    deviation = abs(logs[0] - logs[1]) / math.sqrt(2)
+    half = 12.706 * deviation / math.sqrt(2)
+    assert found.value == pytest.approx((36 / 2.1) / 10)
+    assert found.low == pytest.approx(found.value / math.exp(half), rel=1e-6)
+    assert found.high == pytest.approx(found.value * math.exp(half), rel=1e-6)
+
+
+def test_the_rate_of_a_position_has_an_interval_between_nought_and_one() -> None:
+    worse = replace(RUN, accepted_counts=(8, 1, 1))
+    first, second = acceptance_intervals([RUN, worse])
+    assert first is not None
+    assert second is not None
+    assert (first.low, first.high) == (0.0, 1.0)  # 0.5 and 0.2: two prompts tell next to nothing
+    alike = acceptance_intervals([RUN] * 12)[0]
+    assert alike is not None
+    assert (alike.low, alike.high) == pytest.approx((0.5, 0.5))
+    assert acceptance_intervals([RUN])[0] is not None
