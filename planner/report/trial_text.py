@@ -46,9 +46,8 @@ def trials_block(trials: Mapping[str, PairTrial]) -> str:
     for name, trial in trials.items():
         when = f" on {str(trial.document['measured_at'])[:10]}" if trial.remembered else ""
         lines = [paint(f"Measured{when} with {safe_line(name)}:", "heading")]
-        lines += _labelled(
-            [(f"  {label}", text) for label, text in _rows(trial, brief=True)], width=_LABEL_WIDTH + 2
-        )
+        rows = [(f"  {label}", text) for label, text in _rows(trial, brief=True)]
+        lines += _labelled(rows, width=_LABEL_WIDTH + 2)
         lines += wrapped(f"  {verdict_line(trial)}", indent=4)
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

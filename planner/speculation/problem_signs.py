@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from model_catalog.architecture import ChunkedAttention, RecurrentState
 from model_catalog.drafts import READS_HIDDEN_STATES, DraftMethod
 from model_catalog.units import GIB, ceil_share, to_gib
+from planner.devices import DeviceSource
 from planner.engines.vllm_shape import release_of
 from planner.plan import Plan, RankPlan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
@@ -101,8 +102,8 @@ def others_hold_memory(case: Case) -> str | None:
     for rank in case.plan.ranks:
         device = rank.rank.device
         used = device.used_by_others_bytes
-        if used is None or used < _WORTH_NAMING_BYTES:
-            continue
+        if used is None or used < _WORTH_NAMING_BYTES or device.source is DeviceSource.HOST:
+            continue  # host memory is always shared with what else runs there
         names = [f"{process.name or 'pid'} ({process.pid})" for process in device.processes[:3]]
         return f"{to_gib(used)} GiB of {device.name} are held by others" + (
             f": {', '.join(names)}" if names else ""

@@ -1,8 +1,8 @@
 """From the runs of single prompts to acceptance, lengths and a speedup with its interval.
 
 Source of the estimates: Leviathan et al. (arXiv:2211.17192) for tokens per pass; the interval is a percentile
-bootstrap over prompts (Efron), for prompts, not tokens, are what is sampled independently. Of fewer than twelve runs
-a bootstrap is too narrow, of two it would be no wider than the two: then Student's t over the runs' own values.
+bootstrap over prompts (Efron), for prompts, not tokens, are what is sampled independently. Of fewer than twelve
+runs a bootstrap is too narrow, of two no wider than the two: then Student's t over the runs' own values.
 """
 
 import math
