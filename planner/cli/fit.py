@@ -111,8 +111,9 @@ def fit(
         from planner.cli.trials import FitTrials  # noqa: PLC0415 - a plan without drafts needs none of it
 
         trials = FitTrials(trial, target, devices, engine, workload, options.demand(), output)
-        trials.remember(gathered.offers)
-        findings = find_with(trials.apply(gathered.offers), trials.found)
+        findings = find_with(gathered.offers, {})
+        if trials.remember(findings):
+            findings = find_with(trials.apply(gathered.offers), trials.found)
         if trials.run(findings):
             findings = find_with(trials.apply(gathered.offers), trials.found)
         elif trials.failure is not None:

@@ -20,6 +20,7 @@ from planner.errors import TRIAL_INTERRUPTED, TrialError
 from planner.plan import Plan, make_plan
 from planner.report.words import need_bytes
 from planner.trial.backends import BACKENDS, Backend
+from planner.trial.engine_lines import compare_engine
 from planner.trial.engine_options import vllm_options
 from planner.trial.expectation import expected_prediction, held_range, longest_tokens, plan_trial, trial_dtype
 from planner.trial.protocol import DEEPEST_SWEPT, TrialRequest
@@ -239,11 +240,12 @@ def _expected(job: PairJob, request: TrialRequest, outcome: Outcome) -> Expected
     """What the plan says for the lengths and the k that were run."""
     longest, k = outcome.memory.get("longest_tokens"), outcome.num_speculative_tokens
     memory = None
-    if longest:
+    if longest and job.backend.name == "builtin":
         plan = plan_trial(job.target, job.draft, job.devices, request, context_tokens=longest, k=k)
         memory = held_range(plan, temporary=job.device_kind == "cuda")
     return Expected(
         memory_bytes=memory,
+        lines=() if job.plan is None else compare_engine(job.plan, outcome.engine),
         prediction=expected_prediction(
             job.target, job.draft, job.devices[0], request, k=k, graphs=outcome.how == "graphs"
         ),

@@ -1,5 +1,6 @@
 """The trials of a `fit`: which pairs to run, what was measured earlier, and what to do where none can run."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from planner.report.findings import Findings, JudgedDraft
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer
 from planner.trial.carry_over import with_trial
+from planner.trial.engine_options import vllm_options
 from planner.trial.expectation import trial_dtype
 from planner.trial.protocol import TrialRequest
 from planner.trial.result import PairTrial
@@ -62,19 +64,18 @@ class FitTrials:
                 hint="leave --gpu out, or run on the CPU: --devices cpu --engine transformers",
             )
 
-    def remember(self, offers: Sequence[Offer]) -> None:
-        """Take what was measured earlier under the same conditions, unless a fresh start is wanted."""
-        if self.options.fresh or self.options.wanted is False or not self._live:
-            return
-        for offer in offers:
-            job = self._job(offer)
-            if job is None:
-                continue
-            document = self._remembered(job)
+    def remember(self, findings: Findings) -> bool:
+        """Take what was measured earlier under the same conditions, unless a fresh start is wanted; was any?"""
+        if self.options.fresh or not self._live:
+            return False
+        for judged in findings.drafts:
+            job = self._job(judged.offer, judged.plan)
+            document = None if job is None else self._remembered(job)
             if document is not None:
-                self.found[offer.name] = PairTrial(
+                self.found[judged.name] = PairTrial(
                     document=document, as_served=self._as_served(document), remembered=True
                 )
+        return bool(self.found)
 
     def apply(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
         """The offers with predictions that follow what was measured."""
@@ -234,7 +235,18 @@ def trial_key(job: PairJob, weights: str, driver: str | None) -> TrialKey | None
         batch=job.batch,
         temperature=job.options.temperature,
         weights=weights,
+        settings=_settings(job, kind),
     )
+
+
+def _settings(job: PairJob, kind: str) -> str:
+    """What the backend's engine is started with; nothing for our own loop."""
+    if job.options.backend != "vllm":
+        return ""
+    request = TrialRequest(
+        target_folder="", draft_folder="", device=kind, batch=job.batch, new_tokens=job.options.new_tokens
+    )
+    return json.dumps(vllm_options(job.plan, request), sort_keys=True)
 
 
 def _failed(job: PairJob, error: SpecplanError, backend: str) -> PairTrial:

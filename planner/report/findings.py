@@ -128,7 +128,10 @@ class Findings:
     def answer(self) -> Answer:
         """The answer that becomes the exit code: drafts were looked for and none will do is a "no"."""
         if self.chosen is not None or (not self.drafts and self.worth is None):
-            return self.recommended.plan.verdict.answer
+            answer = self.recommended.plan.verdict.answer
+            trial = None if self.chosen is None else self.chosen.trial
+            settled = answer is Answer.TIGHT and trial is not None and trial.settles_fit
+            return Answer.FITS if settled else answer
         if self.alone.plan.verdict.answer is Answer.UNKNOWN:
             return Answer.UNKNOWN
         return Answer.DOES_NOT_FIT

@@ -66,7 +66,7 @@ class TaskEntry(TrialPart):
 class ComparisonEntry(TrialPart):
     """A planned figure beside the measured one. ``agrees`` null: told, but it decides nothing."""
 
-    name: Literal["memory", "speedup", "acceptance"]
+    name: str
     planned: SpanEntry
     measured: SpanEntry
     agrees: bool | None

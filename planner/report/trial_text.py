@@ -7,6 +7,7 @@ from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
 from planner.report.words import need_bytes, wrapped
 from planner.trial.result import PairTrial
+from planner.trial.verdict import ACCEPTANCE, MEMORY, SPEEDUP
 
 _WORDS: Final[dict[str | None, tuple[str, Style]]] = {
     "helps": ("HELPS", "good"),
@@ -90,11 +91,17 @@ def _rows(trial: PairTrial, *, brief: bool = False) -> list[tuple[str, str]]:
     if found["lossless"]["checked"] and (not brief or found["lossless"]["diverged"]):
         rows.append(("Same output", _lossless(found)))
     rows.append(("Memory", _memory(found)))
+    rows += [("Engine", f"{item['name']}: {safe_line(item['text'])}") for item in _engine_lines(found)]
     spread = found["repeats_spread"]
     if spread is not None and (not brief or spread > _WIDE_SPREAD):
         rows.append(("Steadiness", f"the halves of the trial differ by {spread:.1%}"))
     rows += [("Note", safe_line(str(note))) for note in found["notes"]]
     return [row for row in rows if row[1]]
+
+
+def _engine_lines(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a serving engine said of its own memory."""
+    return [item for item in found["comparisons"] if item["name"] not in {MEMORY, SPEEDUP, ACCEPTANCE}]
 
 
 def _device(found: Mapping[str, Any]) -> str:

@@ -26,6 +26,9 @@ def vllm_options(plan: Plan | None, request: TrialRequest) -> dict[str, Any]:
         options["kv_cache_memory_bytes"] = work.kv_cache_memory_bytes
     elif plan.gpu_memory_utilization is not None:
         options["gpu_memory_utilization"] = round(plan.gpu_memory_utilization, 4)
+    if work.tp > 1:
+        # The engine refuses any degree of the draft but 1 and its own; our command says the latter.
+        options["speculative_config"] = {"draft_tensor_parallel_size": work.tp}
     if work.kv_cache_dtype != "auto":
         options["kv_cache_dtype"] = work.kv_cache_dtype
     if work.expert_parallel:

@@ -44,6 +44,12 @@ class PairTrial:
         return any(item["agrees"] is False and item["harmful"] for item in self.document["comparisons"])
 
     @property
+    def settles_fit(self) -> bool:
+        """A serving engine started with the plan's own settings, and served: a plan that was tight does fit."""
+        served = self.as_served and self.answer is not None and self.document["backend"] != "builtin"
+        return served and not self.worse_than_planned
+
+    @property
     def answer(self) -> Answer | None:
         """Whether the draft helps; None where the trial failed."""
         found: Answer | None = self.document["answer"]

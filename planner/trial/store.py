@@ -33,6 +33,7 @@ class TrialKey:
     batch: int
     temperature: float
     weights: str
+    settings: str = ""  #: what a serving engine was started with
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, in one order."""
@@ -47,6 +48,7 @@ class TrialKey:
             "batch": self.batch,
             "temperature": self.temperature,
             "weights": self.weights,
+            "settings": self.settings,
         }
 
 

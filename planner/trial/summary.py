@@ -25,6 +25,7 @@ class Expected:
 
     memory_bytes: tuple[int, int] | None = None
     prediction: Prediction | None = None
+    lines: tuple[Mapping[str, Any], ...] = ()  #: a serving engine's own lines, compared already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Summary:
         real = self.request.weights == "real"
         prediction = self.expected.prediction if real else None
         found = (
+            *self.expected.lines,
             compare_memory(self.expected.memory_bytes, self.held_bytes),
             compare_speedup(prediction, self.measured.speedup),
             compare_acceptance(prediction, self.measured),

@@ -24,7 +24,7 @@ def compare_memory(planned: tuple[int, int] | None, held_bytes: int | None) -> d
     agrees = held_bytes <= high
     share = held_bytes / high - 1
     text = f"{share:+.1%} against the plan's high end" if agrees else f"{share:.1%} more than the plan's high end"
-    return _comparison(MEMORY, (low, high), (held_bytes, held_bytes), agrees=agrees, harmful=True, text=text)
+    return comparison(MEMORY, (low, high), (held_bytes, held_bytes), agrees=agrees, harmful=True, text=text)
 
 
 def compare_speedup(prediction: Prediction | None, speedup: Estimate | None) -> dict[str, Any] | None:
@@ -38,7 +38,7 @@ def compare_speedup(prediction: Prediction | None, speedup: Estimate | None) -> 
         text, agrees, harmful = f"faster than the predicted {_words(span)}", False, False
     else:
         text, agrees, harmful = f"predicted {_words(span)}", True, False
-    return _comparison(SPEEDUP, (span.low, span.high), (low, high), agrees=agrees, harmful=harmful, text=text)
+    return comparison(SPEEDUP, (span.low, span.high), (low, high), agrees=agrees, harmful=harmful, text=text)
 
 
 def compare_acceptance(prediction: Prediction | None, measured: Measured) -> dict[str, Any] | None:
@@ -49,7 +49,7 @@ def compare_acceptance(prediction: Prediction | None, measured: Measured) -> dic
     span = prediction.acceptance.rate
     where = "in" if span.low <= rate <= span.high else "below" if rate < span.low else "above"
     text = f"{rate:.2f}, {where} the assumed {_words(span)}"
-    return _comparison(ACCEPTANCE, (span.low, span.high), (rate, rate), agrees=None, harmful=False, text=text)
+    return comparison(ACCEPTANCE, (span.low, span.high), (rate, rate), agrees=None, harmful=False, text=text)
 
 
 def outcome_of(comparisons: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +57,7 @@ def outcome_of(comparisons: Sequence[Mapping[str, Any]]) -> str:
     return "contradicts" if any(item["agrees"] is False for item in comparisons) else "confirms"
 
 
-def _comparison(
+def comparison(
     name: str,
     planned: tuple[float, float],
     measured: tuple[float, float],
@@ -66,6 +66,7 @@ def _comparison(
     harmful: bool,
     text: str,
 ) -> dict[str, Any]:
+    """One planned figure beside the measured one; ``agrees`` None decides nothing, ``harmful``: at a cost."""
     return {
         "name": name,
         "planned": {"low": planned[0], "high": planned[1]},
