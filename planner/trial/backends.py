@@ -17,12 +17,18 @@ from planner.trial.runner import Deadlines
 
 _WORKERS: Final = Path(__file__).with_name("worker")
 _ASKING_SECONDS: Final = 20.0
-#: Asks an interpreter for its distributions without importing any of them.
-_ASK: Final = (
-    "import importlib.metadata as m, sys\n"
-    "names = {str(d.metadata['Name']).lower() for d in m.distributions()}\n"
-    "sys.exit(0 if all(names & set(a.split(',')) for a in sys.argv[1:]) else 3)\n"
-)
+#: Asks an interpreter for distributions without importing any of them; 3 and the names where some are missing.
+_ASK: Final = """
+import importlib.metadata as metadata, sys
+def there(name):
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+missing = [names.split(",")[0] for names in sys.argv[1:] if not any(map(there, names.split(",")))]
+print(" and ".join(missing))
+sys.exit(3 if missing else 0)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +78,6 @@ class Backend:
                 capture_output=True,
                 timeout=_ASKING_SECONDS,
                 check=False,
-                env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             )
         except subprocess.TimeoutExpired:
             return f"{python} did not answer within {_ASKING_SECONDS:.0f} s"
@@ -81,8 +86,7 @@ class Backend:
         if asked.returncode == 0:
             return None
         if asked.returncode == 3:
-            wanted = " and ".join(name.partition(",")[0] for name in self.needs)
-            return f"{python} does not have {wanted}"
+            return f"{python} does not have {asked.stdout.decode('utf-8', 'replace').strip()}"
         last = (asked.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason was given"])[-1]
         return f"{python} is not a usable Python: {last[:200]}"
 

@@ -15,6 +15,7 @@ _GIB: Final = 1 << 30
 #: Engines speak of their memory at the start, so the head of a long log is enough.
 _LONGEST_CHARACTERS: Final = 4 << 20
 _LONGEST_SENTENCE: Final = 600
+_LONGEST_TEXT: Final = 1500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,8 @@ _SECOND_HAND: Final = (
     "please check the stack trace",
 )
 _ERROR_LINE: Final = re.compile(r"\b([A-Za-z_][\w.]{0,80}(?:Error|Exception)): ([^\n]{1,1000})", re.ASCII)
-#: Kinds of exception by which vLLM refuses a configuration.
+_PYDANTIC_HEAD: Final = re.compile(r"\d{1,4} validation errors? for \w{1,80}$", re.ASCII)
+#: How the names of exceptions end by which vLLM refuses a configuration or a request.
 _REFUSALS: Final = ("ValueError", "ValidationError", "NotImplementedError", "TypeError", "AssertionError")
 
 
@@ -142,7 +144,7 @@ def failure_code(kind: str, text: str) -> str:
         return "weights"
     if kind in {"ImportError", "ModuleNotFoundError"}:
         return "missing_import"
-    return "engine_refused" if kind in _REFUSALS else "failed"
+    return "engine_refused" if kind.endswith(_REFUSALS) else "failed"
 
 
 def root_cause(text: str) -> tuple[str, str] | None:
@@ -153,6 +155,15 @@ def root_cause(text: str) -> tuple[str, str] | None:
         if not any(sign in words.lower() for sign in _SECOND_HAND):
             found = kind, words[:_LONGEST_SENTENCE]
     return found
+
+
+def one_sentence(text: str) -> str:
+    """An engine's message on one line, without pydantic's head and pointer to its manual."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not line.startswith("For further information visit")]
+    if len(kept) > 1 and _PYDANTIC_HEAD.match(kept[0]):
+        kept = kept[1:]
+    return " ".join(kept)[:_LONGEST_TEXT]
 
 
 def is_second_hand(text: str) -> bool:

@@ -52,18 +52,15 @@ class PhaseFailedError(Exception):
 
 
 def make_groups(batch: int) -> list[dict[str, Any]]:
-    """Groups of ``batch`` prompts of one task, the tasks in turn; a task that runs out begins again."""
-    by_task: dict[str, list[Any]] = {}
-    for prompt in prompts.interleaved():
-        by_task.setdefault(prompt.task, []).append(prompt)
-    groups = []
-    most = max(len(members) for members in by_task.values())
-    for start in range(0, most, batch):
-        for task, members in by_task.items():
-            chosen = [members[(start + place) % len(members)] for place in range(batch)]
-            more = f"+{batch - 1}" if batch > 1 else ""
-            groups.append({"name": chosen[0].name + more, "task": task, "texts": [each.text for each in chosen]})
-    return groups
+    """The trial's groups of prompts as plain data, named after their first prompt and the number of others."""
+    return [
+        {
+            "name": group[0].name + (f"+{batch - 1}" if batch > 1 else ""),
+            "task": group[0].task,
+            "texts": [prompt.text for prompt in group],
+        }
+        for group in prompts.groups(batch)
+    ]
 
 
 class Phase:
@@ -144,7 +141,7 @@ class Phase:
             cause = engine_log.root_cause(self._tail.decode("utf-8", "replace"))
             if cause is not None:
                 kind, text = cause
-        code = engine_log.failure_code(kind, text)
+        code, text = engine_log.failure_code(kind, text), engine_log.one_sentence(text)
         return PhaseFailedError(code, text if code != "failed" else f"{kind or 'failed'}: {text}")
 
 
@@ -278,6 +275,9 @@ class Trial:
             yield f"k is {self._k}, not the best of a sweep: an engine has to start anew for each k"
         if self._request.batch > 1:
             yield "a batch is timed until its slowest sequence is done; a server would fill the others' places"
+        chosen = self._request.engine_options.get("speculative_config", {})
+        if self._request.temperature > 0 and "draft_sample_method" not in chosen:
+            yield "vLLM lets the draft propose its likeliest token unless draft_sample_method says otherwise"
         if any(run["drafted"] != self._k * run["rounds"] for run in quick.values()):
             yield f"some rounds drafted fewer than {self._k} tokens, so later positions look worse than they are"
         if any(not run["passes"] for run in quick.values()):

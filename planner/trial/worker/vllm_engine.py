@@ -158,7 +158,7 @@ class Phase:
     def run(self) -> None:
         """Warm the engine, then run group after group until the seconds are over."""
         groups, job = self._job["groups"], self._job
-        self._generate(groups[0]["texts"], min(WARM_TOKENS, job["new_tokens"]))
+        self._warm()
         self._say("warmed")
         begin, stopped_by = time.monotonic(), "prompts"
         for group in groups:
@@ -172,6 +172,21 @@ class Phase:
                 stopped_by = "time"
                 break
         self._say("done", stopped_by=stopped_by, how=self._how(), memory=self._peaks())
+
+    def _warm(self) -> None:
+        """Run the first group that the engine does not refuse.
+
+        Raises:
+            ValueError: it refuses all of them.
+        """
+        for last, group in enumerate(self._job["groups"], start=1 - len(self._job["groups"])):
+            try:
+                self._generate(group["texts"], min(WARM_TOKENS, self._job["new_tokens"]))
+            except ValueError:
+                if last == 0:
+                    raise
+            else:
+                return
 
     def _generate(self, texts: Sequence[str], tokens: int) -> list[Any]:
         job = self._job
