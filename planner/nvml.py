@@ -18,6 +18,7 @@ from planner.declared_gpus import gpu_of_device
 from planner.devices import Device, DeviceSource
 from planner.errors import DriverHangError, HardwareError, NoDeviceError, NvmlMissingError
 from planner.host_memory import is_wsl
+from planner.nvml_clocks import Clocks, read_clocks
 from planner.nvml_errors import FUNCTION_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED, error_of_code
 from planner.nvml_fields import FieldReader, read_memory, read_processes
 from planner.nvml_memory import shares_host_memory
@@ -35,6 +36,7 @@ class DeviceReading:
     nvml_version: str | None
     cuda_version: str | None
     notes: tuple[str, ...] = ()
+    clocks: tuple[Clocks, ...] = ()
 
 
 def translate_nvml_error(error: Exception, *, subject: str = "NVML") -> HardwareError:
@@ -140,6 +142,13 @@ def _read_gpu(nvml: ModuleType, index: int, *, wsl: bool) -> tuple[list[Device],
     return [_read_one(nvml, handle, index, reader, mig=False, wsl=wsl)], reader.lost
 
 
+def _clocks(nvml: ModuleType, index: int) -> Clocks | None:
+    try:
+        return read_clocks(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+    except nvml.NVMLError:
+        return None
+
+
 def _read_started(nvml: ModuleType) -> DeviceReading:
     """Everything, from a library that is started."""
     machine = FieldReader(nvml=nvml, subject="driver")
@@ -172,6 +181,7 @@ def _read_started(nvml: ModuleType) -> DeviceReading:
         nvml_version=version,
         cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         notes=tuple(machine.notes),
+        clocks=tuple(told for index in range(gpu_count) if (told := _clocks(nvml, index)) is not None),
     )
 
 

@@ -28,7 +28,8 @@ FLOORS = (
     ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity"),
     ("planner.speculation", "planner.commands"),
     (
-        *("planner.nvml", "planner.nvml_errors", "planner.nvml_fields", "planner.nvml_memory"),
+        *("planner.nvml", "planner.nvml_clocks", "planner.nvml_errors", "planner.nvml_fields"),
+        "planner.nvml_memory",
         *("planner.declared_gpus", "planner.device_selection", "planner.host_memory"),
         "planner.trial",
     ),

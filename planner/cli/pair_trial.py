@@ -11,12 +11,14 @@ from typing import Final
 
 from model_catalog.errors import SpecplanError
 from model_catalog.model import Model
+from planner import nvml
 from planner.cli.output import Output
 from planner.cli.trial_options import TrialOptions
 from planner.cli.trial_progress import TrialProgress
 from planner.cli.trial_weights import PairFolders, pair_folders
 from planner.devices import Device, DeviceSource
 from planner.errors import TRIAL_INTERRUPTED, TrialError
+from planner.nvml import DeviceReading
 from planner.plan import Plan, make_plan
 from planner.report.words import need_bytes
 from planner.trial.backends import BACKENDS, Backend
@@ -139,7 +141,8 @@ def run_pair(job: PairJob, output: Output) -> Summary:
     """
     with pair_folders(job.target, job.draft, job.options, output) as folders:
         request = job.request(folders)
-        devices, driver = read_again(job.devices)
+        reading = read_again(job.devices)
+        devices = reading.devices
         plan = _plan_now(job, request, devices)
         _refuse_without_room(plan, devices)
         if job.device_kind == "cuda" and job.backend.name == "builtin":
@@ -153,13 +156,13 @@ def run_pair(job: PairJob, output: Output) -> Summary:
         backend=job.backend.name,
         expected=_expected(job, request, outcome),
         watched=watched,
-        driver=driver,
+        driver=reading.driver_version,
         revisions=(job.target.snapshot.commit, job.draft.snapshot.commit),
     )
 
 
-def read_again(devices: Sequence[Device]) -> tuple[tuple[Device, ...], str | None]:
-    """The same devices as they are now, and the driver's version.
+def read_again(devices: Sequence[Device]) -> DeviceReading:
+    """The same devices as they are now, in their order, with the driver's version and the clocks.
 
     Raises:
         HardwareError: the driver does not answer any more. TrialError: a device is gone.
@@ -167,10 +170,8 @@ def read_again(devices: Sequence[Device]) -> tuple[tuple[Device, ...], str | Non
     if devices[0].source is DeviceSource.HOST:
         from planner.host_memory import host_device  # noqa: PLC0415 - read only where asked for
 
-        return (host_device(),), None
-    from planner.nvml import read_devices  # noqa: PLC0415 - a trial on the CPU needs no driver
-
-    reading = read_devices()
+        return DeviceReading(devices=(host_device(),), driver_version=None, nvml_version=None, cuda_version=None)
+    reading = nvml.read_devices()
     found = {device.uuid: device for device in reading.devices if device.uuid is not None}
     gone = [device for device in devices if device.uuid is None or device.uuid not in found]
     if gone:
@@ -180,7 +181,7 @@ def read_again(devices: Sequence[Device]) -> tuple[tuple[Device, ...], str | Non
             hint="look for Xid errors in dmesg, then see what is left: specplan devices",
             code="trial_device_lost",
         )
-    return tuple(found[device.uuid or ""] for device in devices), reading.driver_version
+    return replace(reading, devices=tuple(found[device.uuid or ""] for device in devices))
 
 
 def _plan_now(job: PairJob, request: TrialRequest, devices: Sequence[Device]) -> Plan:
@@ -214,7 +215,7 @@ def _run(
 ) -> tuple[Outcome, Watched]:
     progress = TrialProgress(output, request.seconds)
     backend, on_gpu = job.backend, job.device_kind == "cuda"
-    watch = DeviceWatch(read=lambda: read_again(devices)[0])
+    watch = DeviceWatch(read=lambda: read_again(devices))
     try:
         outcome = run_trial(
             request,

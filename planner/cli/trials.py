@@ -194,7 +194,7 @@ class FitTrials:
         driver = None
         if job.device_kind == "cuda":
             try:
-                driver = read_again(self._devices)[1]
+                driver = read_again(self._devices).driver_version
             except SpecplanError:
                 return None
         kinds = [self.options.weights] if self.options.weights != "auto" else ["real", "dummy"]

@@ -28,7 +28,13 @@ _TAIL_BYTES: Final = 1500
 _SECRETS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 _HINTS: Final[Mapping[str, str]] = {
     "missing_import": "pip install 'specplan[trial]'",
-    "weights": "give a folder with config.json, *.safetensors and a tokenizer",
+    "weights": "give a folder with config.json and whole *.safetensors; or see --trial-weights dummy",
+    "tokenizer": "put the target's tokenizer.json beside its weights",
+    "remote_code": "choose a model whose architecture transformers has, or measure it in a serving engine",
+    "no_cuda": "install a torch built for this driver's CUDA, or run on the CPU: --devices cpu",
+    "device_lost": "look for Xid errors in dmesg; the GPU may need a reset",
+    "engine_refused": "the plan's settings do not suit this engine; compare its version with --engine vllm==VERSION",
+    "engine_options": "the trial started the engine with an option that this version does not know",
     "out_of_memory": "free memory on the device, or try a smaller pair",
     "cache": "this target keeps recurrent state; measure it in a serving engine",
 }
@@ -85,8 +91,9 @@ def run_trial(
     ``environment`` is set for the child on top of ours.
 
     Raises:
-        TrialError: with the code ``missing_import``, ``weights``, ``out_of_memory``, ``cache``, ``failed``,
-            ``killed``, ``silent``, ``deadline`` or ``protocol``.
+        TrialError: its code is ``trial_`` and what the child said (``missing_import``, ``weights``, ``tokenizer``,
+            ``remote_code``, ``out_of_memory``, ``cache``, ``no_cuda``, ``device_lost``, ``engine_refused``,
+            ``engine_options``, ``failed``), or what became of it: ``killed``, ``silent``, ``deadline``, ``protocol``.
         KeyboardInterrupt: after the child has been ended.
     """
     limits = deadlines or Deadlines.of(request)

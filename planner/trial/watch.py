@@ -5,26 +5,26 @@ container with process ids of its own), the child's share is what the device gai
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from model_catalog.errors import SpecplanError
 from model_catalog.units import MIB
-from planner.devices import Device
+from planner.nvml import DeviceReading
 from planner.trial.summary import Watched
 
 #: Others that took or gave back more than this while we measured make the figures doubtful.
 UNSTABLE_BYTES: Final = 256 * MIB
 _PERIOD_SECONDS: Final = 0.5
 
-Read = Callable[[], Sequence[Device]]
+Read = Callable[[], DeviceReading]
 
 
 @dataclass(slots=True, kw_only=True)
 class DeviceWatch:
-    """Reads ``read`` until stopped. ``read`` returns the watched devices alone, in a fixed order."""
+    """Reads ``read`` until stopped. Its devices are the watched ones alone, in a fixed order."""
 
     read: Read
     period_seconds: float = _PERIOD_SECONDS
@@ -35,6 +35,7 @@ class DeviceWatch:
     _others: list[int] = field(default_factory=list)
     _child: list[int] = field(default_factory=list)
     _used: list[int] = field(default_factory=list)
+    _slowed: set[str] = field(default_factory=set)
     _failures: int = 0
 
     def start(self, pid: int) -> None:
@@ -56,6 +57,8 @@ class DeviceWatch:
             notes.append(
                 f"unstable: the memory of other processes changed by {change / MIB:,.0f} MiB during the trial"
             )
+        if self._slowed:
+            notes.append(f"the GPU was slowed by {', '.join(sorted(self._slowed))} during the trial")
         return Watched(
             child_peak_bytes=max(self._child) if self._child else None,
             device_peak_bytes=max(self._used),
@@ -70,10 +73,15 @@ class DeviceWatch:
 
     def _sample(self) -> None:
         try:
-            devices = self.read()
+            reading = self.read()
         except SpecplanError:
             self._failures += 1
             return
+        devices = reading.devices
+        watched = {device.uuid for device in devices}
+        for clocks in reading.clocks:
+            if clocks.uuid in watched:
+                self._slowed.update(clocks.slowed_by)
         used = [device.used_by_others_bytes for device in devices]
         if any(value is None for value in used):
             return

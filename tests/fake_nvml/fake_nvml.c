@@ -3,6 +3,7 @@
  * One statement a line, words separated by blanks, '~' stands for a blank inside a value:
  *   system  driver=580.65.06 nvml=13.580.65.06 cuda=13000
  *   gpu     uuid=.. name=.. total=.. [used=..] [reserved=..] [free=..] [cc=9.0] [mig=on|off]
+ *           [sm=1980] [max_sm=1980] [slowed=4]                                     (MHz, and the bits of the reasons)
  *   slice   gpu=0 uuid=.. name=.. total=.. [used=..] [reserved=..] [free=..]       (a MIG instance of that GPU)
  *   process gpu=0 [slice=0] pid=.. [used=..] [kind=compute|graphics] [name=..]     (no used: not available)
  *   fail    call=nvmlDeviceGetName code=3 [gpu=0] [slice=0]                        (no gpu: for every handle)
@@ -21,7 +22,8 @@ static const unsigned long long NOT_AVAILABLE = ~0ULL;
 struct device {
     int gpu, slice, has_mig, mig_on, major, minor, free_given;
     char uuid[96], name[96];
-    unsigned long long total, used, reserved, free;
+    unsigned long long total, used, reserved, free, slowed;
+    unsigned sm, max_sm;
 };
 struct process {
     int gpu, slice, graphics;
@@ -81,6 +83,9 @@ static void read_device(const char *line, int is_slice) {
     d->reserved = number_value(line, "reserved", 0);
     d->free_given = text_value(line, "free", text, sizeof text);
     d->free = number_value(line, "free", d->total - d->used - d->reserved);
+    d->sm = (unsigned)number_value(line, "sm", 1980);
+    d->max_sm = (unsigned)number_value(line, "max_sm", 1980);
+    d->slowed = number_value(line, "slowed", 0);
     d->major = 9;
     if (text_value(line, "cc", text, sizeof text)) sscanf(text, "%d.%d", &d->major, &d->minor);
     d->has_mig = text_value(line, "mig", text, sizeof text);
@@ -232,6 +237,23 @@ int nvmlDeviceGetCudaComputeCapability(struct device *d, int *major, int *minor)
     CHECK_DEVICE(d);
     *major = d->major;
     *minor = d->minor;
+    return SUCCESS;
+}
+int nvmlDeviceGetClockInfo(struct device *d, int type, unsigned *out) {
+    CHECK_DEVICE(d);
+    if (type != 1) return INVALID_ARGUMENT;
+    *out = d->sm;
+    return SUCCESS;
+}
+int nvmlDeviceGetMaxClockInfo(struct device *d, int type, unsigned *out) {
+    CHECK_DEVICE(d);
+    if (type != 1) return INVALID_ARGUMENT;
+    *out = d->max_sm;
+    return SUCCESS;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(struct device *d, unsigned long long *out) {
+    CHECK_DEVICE(d);
+    *out = d->slowed;
     return SUCCESS;
 }
 int nvmlDeviceGetMigMode(struct device *d, unsigned *current, unsigned *pending) {

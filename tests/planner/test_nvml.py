@@ -426,3 +426,26 @@ def test_every_nvml_error_becomes_one_of_ours(error_class: type[Exception]) -> N
     assert ours.__cause__ is error
     assert ours.subject == "GPU 3"
     assert ours.hint
+
+
+def test_clocks_and_what_slows_a_gpu_are_read(read: Read) -> None:
+    """Bits of nvml.h: 0x4 is the power cap, 0x40 heat told by the hardware; 0x1 only says idle."""
+    answer = read(h100(0, "sm=1200 max_sm=1980 slowed=69"))
+    (clocks,) = answer["clocks"]
+    assert (clocks["sm_mhz"], clocks["max_sm_mhz"]) == (1200, 1980)
+    assert clocks["slowed_by"] == ["the power cap", "heat (hardware)"]
+
+
+def test_clocks_that_the_driver_does_not_tell_are_missing_and_no_note(read: Read) -> None:
+    failing = "".join(
+        f"fail call={call} code=3\n"
+        for call in (
+            "nvmlDeviceGetClockInfo",
+            "nvmlDeviceGetMaxClockInfo",
+            "nvmlDeviceGetCurrentClocksEventReasons",
+        )
+    )
+    answer = read(h100(0) + failing)
+    (clocks,) = answer["clocks"]
+    assert (clocks["sm_mhz"], clocks["max_sm_mhz"], clocks["slowed_by"]) == (None, None, [])
+    assert answer["notes"] == []

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from planner.devices import Device, DeviceProcess, DeviceSource
 from planner.errors import DeviceLostError
+from planner.nvml import DeviceReading
+from planner.nvml_clocks import Clocks
 from planner.trial.summary import Watched
 from planner.trial.watch import UNSTABLE_BYTES, DeviceWatch
 
@@ -26,17 +28,21 @@ CARD = Device(
 )
 
 
-def watched(readings: Sequence[Device | Exception], pid: int | None = None) -> Watched:
+def watched(
+    readings: Sequence[Device | Exception], pid: int | None = None, clocks: tuple[Clocks, ...] = ()
+) -> Watched:
     """Watch through these readings, the last one repeated."""
     left: Iterator[Device | Exception] = iter(readings)
     last: list[Device | Exception] = []
 
-    def read() -> Sequence[Device]:
+    def read() -> DeviceReading:
         found = next(left, None) or last[-1]
         last.append(found)
         if isinstance(found, Exception):
             raise found
-        return [found]
+        return DeviceReading(
+            devices=(found,), driver_version="580", nvml_version=None, cuda_version=None, clocks=clocks
+        )
 
     watch = DeviceWatch(read=read, period_seconds=0.001)
     watch.start(os.getpid() if pid is None else pid)
@@ -96,3 +102,10 @@ def test_a_driver_that_stops_answering_gives_no_figure() -> None:
     found = watched([DeviceLostError("gone", subject="GPU 0", hint="look at dmesg")])
     assert found.device_peak_bytes is None
     assert "not read" in found.notes[0]
+
+
+def test_a_gpu_that_was_slowed_is_noted_and_another_ones_heat_is_not() -> None:
+    mine = Clocks(uuid="GPU-1", sm_mhz=1200, max_sm_mhz=1980, slowed_by=("the power cap",))
+    other = Clocks(uuid="GPU-2", sm_mhz=1200, max_sm_mhz=1980, slowed_by=("heat (hardware)",))
+    found = watched([used(10 * GIB)], clocks=(mine, other))
+    assert found.notes == ("the GPU was slowed by the power cap during the trial",)
