@@ -93,8 +93,7 @@ class Trial:
             raise ServerError("failed", f"every prompt failed, the first with {self._failures[:1]}")
         with start(draft) as quick:
             self._engine["speculative"] = _told(quick)
-            if reason := log.refusal(quick.log):
-                raise ServerError("engine_refused", reason)
+            _require_taken(quick)
             speculative = self._phase("speculative", quick, done, request.seconds, baseline)
             if log.translates(quick.log):
                 self._notes.append("this llama.cpp translates the draft's tokens to the target's vocabulary")
@@ -191,9 +190,8 @@ class Trial:
         except (RequestError, KeyError, ValueError):
             return  # the prompts will tell
         if speculative and not answer.drafted:
-            raise ServerError(
-                "engine_refused", log.refusal(server.log) or "the server loads the draft, but drafts nothing"
-            )
+            _require_taken(server)
+            raise ServerError("engine_refused", "llama.cpp loads this draft, but drafts nothing")
 
     def _complete(self, server: Server, text: str, tokens: int) -> Answer:
         """One prompt. What it raises concerns this prompt alone, but for ServerError.
@@ -262,6 +260,12 @@ class Trial:
 
     def _event(self, name: Any, **content: object) -> None:
         self._send(Event(name=name, content=content))
+
+
+def _require_taken(server: Server) -> None:
+    """A pair that is refused is only logged: the server goes on without speculation."""
+    if reason := log.refusal(server.log):
+        raise ServerError("engine_refused", f"llama.cpp does not take this draft: {reason}")
 
 
 def _told(server: Server) -> dict[str, Any]:

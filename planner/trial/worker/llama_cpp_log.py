@@ -109,8 +109,8 @@ def version(text: str) -> str | None:
 
 
 def refusal(text: str) -> str | None:
-    """The sentence in which the draft is refused, or None. Translating between vocabularies is no refusal."""
-    return _line(text, _REFUSED, but=_TRANSLATED)
+    """The sentence in which the draft is refused, or None: a server of 2025 translates instead of refusing."""
+    return None if translates(text) else _line(text, _REFUSED)
 
 
 def translates(text: str) -> bool:
@@ -120,23 +120,23 @@ def translates(text: str) -> bool:
 
 def failure(text: str) -> tuple[str, str]:
     """Code and sentence of a server that ended: the first line that names a reason, else the last line."""
-    for code, words in (
-        ("out_of_memory", _MEMORY),
-        ("engine_options", _OPTIONS),
-        ("engine_refused", _REFUSED),
-        ("weights", _WEIGHTS),
+    for code, found in (
+        # Memory that is only not pinned is no reason to end.
+        ("out_of_memory", _line(text, _MEMORY, but="pinned memory")),
+        ("engine_options", _line(text, _OPTIONS)),
+        ("engine_refused", refusal(text)),
+        ("weights", _line(text, _WEIGHTS)),
     ):
-        found = _line(text, words, but="pinned memory" if code == "out_of_memory" else _TRANSLATED)
         if found is not None:
             return code, found
     lines = [line for line in map(_bare, text.splitlines()) if line]
     return "failed", lines[-1] if lines else "it printed nothing"
 
 
-def _line(text: str, words: Iterable[str], *, but: str) -> str | None:
+def _line(text: str, words: Iterable[str], *, but: str | None = None) -> str | None:
     for line in text.splitlines():
         low = line.lower()
-        if but not in low and any(word in low for word in words):
+        if any(word in low for word in words) and (but is None or but not in low):
             return _bare(line)
     return None
 

@@ -49,7 +49,8 @@ class Help:
         lines = text.splitlines()
         for line, following in zip(lines, [*lines[1:], ""], strict=True):
             found = _NAMES.match(line)
-            if found and "argument has been removed" not in found[2] + following:
+            # What an entry says begins in its own line, or indented in the next.
+            if found and "argument has been removed" not in found[2] + (following if following[:1] == " " else ""):
                 names.update(re.split(r",\s+", found[1]))
         return cls(names=frozenset(names), text=text)
 

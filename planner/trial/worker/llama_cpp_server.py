@@ -23,6 +23,8 @@ _HEAD_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 1 << 16
 _ASKING_SECONDS: Final = 60.0
 _LEAVING_SECONDS: Final = 20.0
+_GIVEN_UP_SECONDS: Final = 2.0
+_SETTLING_LOOKS: Final = 20
 _QUICK_SECONDS: Final = 10.0
 #: No request ends later than the parent's patience; this only keeps a dead connection from lasting for ever.
 _REQUEST_SECONDS: Final = 1800.0
@@ -112,15 +114,16 @@ class Server:
         self._copier.start()
         try:
             self._wait(self._process)
+            self._settle()
         except BaseException:
-            self._end()
+            self._end(_GIVEN_UP_SECONDS)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._end(_LEAVING_SECONDS)
 
     def get(self, path: str) -> str | None:
         """What the path answers; None where the server does not serve it.
@@ -183,6 +186,14 @@ class Server:
             time.sleep(0.1)
         raise ServerError("deadline", f"llama-server was not ready after {self._start_seconds:.0f} s")
 
+    def _settle(self) -> None:
+        """Until its log stands still: it is written by a thread of its own, and lags behind."""
+        for _ in range(_SETTLING_LOOKS):
+            before = len(self._head)
+            time.sleep(0.1)
+            if len(self._head) == before:
+                return
+
     def _gone(self, doubt: str) -> ServerError:
         """Why it ended, or does not answer, in its own words."""
         process = self._process
@@ -209,14 +220,14 @@ class Server:
             self._head += chunk[: max(0, _HEAD_BYTES - len(self._head))]
             self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
 
-    def _end(self) -> None:
-        """End it, and wait until it has given its memory back."""
+    def _end(self, patience: float) -> None:
+        """End it, after so many seconds by force, and wait until it has given its memory back."""
         process = self._process
         if process is None:
             return
         process.terminate()
         try:
-            process.wait(_LEAVING_SECONDS)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
