@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
-from planner.report.words import need_bytes, wrapped
+from planner.report.words import count, need_bytes, wrapped
 from planner.trial.result import PairTrial
 from planner.trial.verdict import ACCEPTANCE, MEMORY, SPEEDUP
 
@@ -116,10 +116,10 @@ def _device(found: Mapping[str, Any]) -> str:
 def _prompts(found: Mapping[str, Any]) -> str:
     batch = "one sequence at a time" if found["batch"] == 1 else f"{found['batch']} sequences at once"
     drawn = "greedy" if not found["temperature"] else f"sampled at temperature {found['temperature']:g}"
-    runs = "prompts" if found["batch"] == 1 else "runs"
+    runs = count(found["prompts"], "prompt" if found["batch"] == 1 else "run")
     failed = f"; {found['prompts_failed']} failed" if found["prompts_failed"] else ""
     stopped = _STOPPED.get(found["stopped_by"], safe_line(str(found["stopped_by"])))
-    return f"{found['prompts']} {runs}, {found['tokens']:,} tokens alone, {batch}, {drawn}; {stopped}{failed}"
+    return f"{runs}, {found['tokens']:,} tokens alone, {batch}, {drawn}; {stopped}{failed}"
 
 
 def _acceptance(found: Mapping[str, Any]) -> str:

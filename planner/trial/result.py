@@ -6,13 +6,15 @@ A document that was stored is read back by the same code as one that was just ma
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from model_catalog.bounds import Basis
 from model_catalog.errors import SpecplanError
 from planner.speculation.prediction import Acceptance, StepTimes
 from planner.speculation.ranges import Range
 
+#: A trial sees too few rounds to say that every proposal is accepted; a rate of 1 would mean endless speed.
+_SUREST: Final = 0.99
 Outcome = Literal["confirms", "contradicts", "failed"]
 #: "assumed": the weights were random, so only memory and step times were measured.
 Answer = Literal["helps", "hurts", "unsure", "assumed"]
@@ -84,7 +86,7 @@ class PairTrial:
         for bounds in self.document["acceptance_intervals"]:
             if bounds is None:
                 break
-            positions.append(Range(low=bounds[0], high=bounds[1]))
+            positions.append(Range(low=min(bounds[0], _SUREST), high=min(bounds[1], _SUREST)))
         if not positions or self.answer in {None, "assumed"}:
             return None
         return Acceptance(

@@ -83,6 +83,15 @@ def test_an_interval_that_holds_one_is_no_answer() -> None:
     assert summarize(REQUEST, mixed).answer == "unsure"
 
 
+def test_a_draft_that_was_always_right_is_not_promised_to_be() -> None:
+    """A rate of 1 would have no ceiling at all, which no report can hold."""
+    always = tuple(replace(run, accepted_counts=(0, 0, 10)) for run in runs(1.5))
+    made = trial_mapping(summarize(REQUEST, outcome(runs=always)))
+    acceptance = PairTrial(document=made).acceptance
+    assert acceptance is not None
+    assert acceptance.rate.high < 1
+
+
 def test_random_weights_give_no_speedup_and_no_acceptance() -> None:
     made = document(request=replace(REQUEST, weights="dummy"), memory_bytes=(90, 110))
     TrialEntry.model_validate(made)
