@@ -63,6 +63,29 @@ def make_groups(batch: int) -> list[dict[str, Any]]:
     ]
 
 
+def repeats_spread(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> float | None:
+    """How far the speedups of the first and the second half of the runs lie apart, relative to that of all.
+
+    ``pairs``: each run without and with the draft. None where there are fewer than two.
+    """
+
+    def speedup(some: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> float:
+        plain, quick = (rate([pair[way] for pair in some]) for way in (0, 1))
+        return quick / plain
+
+    def rate(runs: Sequence[Mapping[str, Any]]) -> float:
+        seconds: float = sum(run["seconds"] for run in runs)
+        return sum(map(after_first, runs)) / seconds
+
+    half = len(pairs) // 2
+    return abs(speedup(pairs[:half]) - speedup(pairs[half:])) / speedup(pairs) if half else None
+
+
+def after_first(run: Mapping[str, Any]) -> int:
+    """Tokens after each sequence's first, which prefill yields."""
+    return sum(len(tokens) - 1 for tokens in run["tokens"])
+
+
 class Phase:
     """One engine's process: its words as they come, and the head and tail of its log."""
 
@@ -185,6 +208,7 @@ class Trial:
             stopped_by="time" if "time" in ends else "prompts",
             failures=self._failures,
             memory={**memory, **second_end["memory"]},
+            repeats_spread=repeats_spread([(plain[name], quick[name]) for name in quick]),
             how=second_end["how"],
             engine=self._engine,
             notes=[*self._notes, *self._remarks(quick)],
@@ -231,16 +255,15 @@ class Trial:
         runs[name] = word
 
     def _merged(self, name: str, task: str, plain: Mapping[str, Any], quick: Mapping[str, Any]) -> Any:
-        lengths = [len(tokens) - 1 for tokens in plain["tokens"]]
         rounds, batch = quick["rounds"], self._request.batch
         return protocol.PromptRun(
             prompt=name,
             task=task,
-            baseline_tokens=sum(lengths),
+            baseline_tokens=after_first(plain),
             baseline_seconds=plain["seconds"],
             # Without the engine's count: all sequences advance together, but drafts let some finish early.
-            baseline_passes=plain["passes"] or max(lengths),
-            speculative_tokens=sum(len(tokens) - 1 for tokens in quick["tokens"]),
+            baseline_passes=plain["passes"] or max(len(tokens) - 1 for tokens in plain["tokens"]),
+            speculative_tokens=after_first(quick),
             speculative_seconds=quick["seconds"],
             passes=quick["passes"] or -(-rounds // batch),
             rounds=rounds,

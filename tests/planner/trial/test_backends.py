@@ -167,6 +167,7 @@ def test_both_engines_are_merged_prompt_by_prompt(stand_in: Path) -> None:
     assert first.prefill_seconds == pytest.approx(1.0)
     assert (first.draft_seconds, first.verify_seconds) == (None, None)
     assert all(each.same_tokens for each in outcome.runs)
+    assert outcome.repeats_spread == pytest.approx(0.0, abs=1e-9)
     assert outcome.versions["vllm"] == "9.9.9"
     assert (outcome.device, outcome.how, outcome.stopped_by) == ("CPU, 2 threads", "eager", "prompts")
     assert {name: log["kv_cache_tokens"] for name, log in outcome.engine.items()} == {
