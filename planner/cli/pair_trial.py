@@ -13,6 +13,7 @@ from model_catalog.errors import SpecplanError
 from model_catalog.model import Model
 from planner import nvml
 from planner.cli.output import Output
+from planner.cli.trial_hints import with_engine_hint
 from planner.cli.trial_options import TrialOptions
 from planner.cli.trial_progress import TrialProgress
 from planner.cli.trial_weights import PairFolders, pair_folders
@@ -101,7 +102,7 @@ def obstacle(device_kind: str, options: TrialOptions) -> TrialError | None:
     """Why the backend cannot run here at all, or None; looks libraries up and imports none."""
     if options.backend != "builtin":
         backend = BACKENDS[options.backend]
-        reason = backend.usable(options.engine_python)
+        reason = backend.usable(options.engine_python if backend.needs_engine_python else None)
         return None if reason is None else _unusable(reason, backend.hint)
     missing = [package for package in NEEDED if package not in installed_versions()]
     if missing:
@@ -139,6 +140,13 @@ def run_pair(job: PairJob, output: Output) -> Summary:
         TrialError: whatever kept a result from being found. HardwareError: the devices cannot be read again.
         ModelError, NetworkError: the weights cannot be had.
     """
+    if job.backend.name == "llama.cpp" and job.batch > 1:
+        raise TrialError(
+            "the llama.cpp backend runs one sequence at a time",
+            subject="trial",
+            hint="add --batch 1, or take another backend",
+            code="trial_engine_options",
+        )
     with pair_folders(job.target, job.draft, job.options, output) as folders:
         request = job.request(folders)
         reading = read_again(job.devices)
@@ -220,11 +228,13 @@ def _run(
         outcome = run_trial(
             request,
             deadlines=backend.deadlines(request),
-            command=backend.command(job.options.engine_python),
+            command=backend.command(job.options.engine_python if backend.needs_engine_python else None),
             environment={**backend.environment(request), **(_visible(devices) if on_gpu else {})},
             watch=progress.see,
             started=watch.start if on_gpu else lambda _: None,
         )
+    except TrialError as error:
+        raise with_engine_hint(error, backend.name) from error.__cause__
     finally:
         progress.end()
         watched = watch.stop()

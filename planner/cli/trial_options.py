@@ -60,7 +60,7 @@ def trial_options() -> Callable[[Decorated], Decorated]:
             type=click.Choice(BACKENDS),
             default="builtin",
             show_default=True,
-            help="What runs the pair: our own loop, or a serving engine.",
+            help="What runs the pair: our own loop, vLLM (--engine-python), or llama-server on GGUF files.",
         ),
         click.option(
             "--trial-seconds",

@@ -38,6 +38,10 @@ def pair_folders(target: Model, draft: Model, options: TrialOptions, output: Out
         TrialError: real weights are wanted and not at hand; random ones cannot stand in.
         NetworkError, ModelError: a download failed.
     """
+    if options.backend == "llama.cpp":
+        found = [_gguf_folder(model) for model in (target, draft)]
+        yield PairFolders(target=found[0], draft=found[1], weights="real")
+        return
     if options.weights != "dummy":
         found = [real_folder(model, options, output) for model in (target, draft)]
         if found[0] is not None and found[1] is not None:
@@ -81,6 +85,24 @@ def real_folder(model: Model, options: TrialOptions, output: Output) -> Path | N
 
         return download(model, output)
     return cached
+
+
+def _gguf_folder(model: Model) -> Path:
+    """The folder of a model whose weights are a GGUF file.
+
+    Raises:
+        TrialError: it has no folder, or no such file in it.
+    """
+    snapshot = model.snapshot
+    folder = Path(snapshot.folder) if snapshot.folder else cached_folder(snapshot.repo_id, snapshot.commit)
+    if folder is None or next(folder.glob("*.gguf"), None) is None:
+        raise TrialError(
+            "the llama.cpp backend needs a GGUF file, and none is at hand",
+            subject=snapshot.repo_id,
+            hint="give a local folder that holds config.json and one *.gguf, for target and draft alike",
+            code="trial_weights_missing",
+        )
+    return folder
 
 
 def cached_folder(repo_id: str, commit: str | None) -> Path | None:
