@@ -39,8 +39,7 @@ def pair_folders(target: Model, draft: Model, options: TrialOptions, output: Out
         NetworkError, ModelError: a download failed.
     """
     if options.backend == "llama.cpp":
-        found = [_gguf_folder(model) for model in (target, draft)]
-        yield PairFolders(target=found[0], draft=found[1], weights="real")
+        yield PairFolders(target=_gguf_folder(target), draft=_gguf_folder(draft), weights="real")
         return
     if options.weights != "dummy":
         found = [real_folder(model, options, output) for model in (target, draft)]

@@ -33,7 +33,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "remote_code": "choose a model whose architecture transformers has, or measure it in a serving engine",
     "no_cuda": "install a torch built for this driver's CUDA, or run on the CPU: --devices cpu",
     "device_lost": "look for Xid errors in dmesg; the GPU may need a reset",
-    "engine_refused": "the plan's settings do not suit this engine; compare its version with --engine vllm==VERSION",
+    "engine_refused": "the plan's settings do not suit this engine; plan for its version: --engine NAME==VERSION",
     "engine_options": "the trial started the engine with an option that this version does not know",
     "out_of_memory": "free memory on the device, or try a smaller pair",
     "cache": "this target keeps recurrent state; measure it in a serving engine",
@@ -93,7 +93,8 @@ def run_trial(
     Raises:
         TrialError: its code is ``trial_`` and what the child said (``missing_import``, ``weights``, ``tokenizer``,
             ``remote_code``, ``out_of_memory``, ``cache``, ``no_cuda``, ``device_lost``, ``engine_refused``,
-            ``engine_options``, ``failed``), or what became of it: ``killed``, ``silent``, ``deadline``, ``protocol``.
+            ``engine_options``, ``failed``), or what became of it: ``killed``, ``silent``, ``deadline`` or
+            ``protocol``.
         KeyboardInterrupt: after the child has been ended.
     """
     limits = deadlines or Deadlines.of(request)
