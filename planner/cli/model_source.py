@@ -10,7 +10,14 @@ from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkErr
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
-from model_catalog.snapshot import ModelSnapshot, RepoKind, RepoRef, SnapshotSource, is_commit
+from model_catalog.snapshot import (
+    ModelSnapshot,
+    RepoKind,
+    RepoRef,
+    SnapshotSource,
+    WeightsKnownFrom,
+    is_commit,
+)
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner.cli.options import PlanOptions
 from planner.cli.output import Output
@@ -38,8 +45,11 @@ def load_model(
     dtype: str = "auto",
     on_the_fly: str | None = None,
     as_draft: bool = False,
+    from_gguf: bool = False,
 ) -> Model:
     """A model by the name a user typed, read and weighed.
+
+    ``from_gguf``: a repo that holds GGUF files only will do; its weights are then those of its configuration.
 
     Raises:
         UsageError: not a name. ModelError: missing, gated, malformed, not a model. NetworkError: not to be had.
@@ -47,6 +57,10 @@ def load_model(
     snapshot = find_snapshot(name, offline=offline, output=output)
     if snapshot.kind is RepoKind.MODEL and draft_head_method(snapshot.config) is not None:
         snapshot = replace(snapshot, kind=RepoKind.DRAFT_HEAD)  # a folder with a head's configuration alone
+    if from_gguf and snapshot.kind is RepoKind.GGUF_ONLY and snapshot.config:
+        snapshot = replace(
+            snapshot, kind=RepoKind.MODEL, weights_from=WeightsKnownFrom.CONFIG, weight_groups=(), files=()
+        )
     require_model(snapshot, draft_heads=as_draft)
     model = describe(snapshot, dtype=dtype, on_the_fly=on_the_fly)
     for note in dict.fromkeys((*snapshot.notes, *model.weights.notes)):

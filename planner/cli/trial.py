@@ -67,7 +67,14 @@ def command(target: str, draft: str, **given: object) -> int:
     devices = _devices(given["devices"], output)
     offline, dtype = bool(given["offline"]), str(given["dtype"])
     models = [
-        load_model(name, offline=offline, output=output, dtype=dtype, as_draft=name is draft)
+        load_model(
+            name,
+            offline=offline,
+            output=output,
+            dtype=dtype,
+            as_draft=name is draft,
+            from_gguf=options.backend == "llama.cpp",
+        )
         for name in (target, draft)
     ]
     _check_pair(*models)
