@@ -1,7 +1,7 @@
 """What a trial's outcome means: the verdict, the document, and the refusal of figures that cannot be true."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from planner.trial.verdict import compare_acceptance, compare_memory, compare_sp
 #: A pass of k + 1 positions does all that a plain step does; one that is this much cheaper shows a baseline that
 #: ran under worse conditions.
 _CHEAPEST_VERIFICATION: Final = 0.6
+_FEWEST_OF_A_TASK: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,10 +204,15 @@ def by_task(summary: Summary) -> dict[str, Mapping[str, Any]]:
         measured = measure([run for run in summary.outcome.runs if run.task == task], seed=summary.request.seed)
         found[task] = {
             "prompts": measured.prompts,
-            "speedup": _estimate(measured.speedup),
-            "mean_acceptance_length": _estimate(measured.mean_acceptance_length),
+            "speedup": _estimate(_of_task(measured.speedup, measured.prompts)),
+            "mean_acceptance_length": _estimate(_of_task(measured.mean_acceptance_length, measured.prompts)),
         }
     return found
+
+
+def _of_task(estimate: Estimate, prompts: int) -> Estimate:
+    """Of two or three prompts an interval would be wider than anybody believes: the value stands alone."""
+    return estimate if prompts >= _FEWEST_OF_A_TASK else replace(estimate, low=None, high=None)
 
 
 def _head(request: TrialRequest, backend: str, revisions: Sequence[str | None]) -> dict[str, Any]:
