@@ -20,9 +20,14 @@ class TrialProgress:
         if event.name == "loaded":
             self._output.rewrite("trial: warming up and choosing k")
         elif event.name == "warmed":
-            self._measuring_since = time.monotonic()
-            k = event.content.get("num_speculative_tokens")
-            self._output.rewrite(f"trial: measuring with {k} tokens a step")
+            self._measuring_since = self._measuring_since or time.monotonic()
+            k, phase = event.content.get("num_speculative_tokens"), event.content.get("phase")
+            if phase == "baseline":
+                # A serving engine holds the devices alone: the target runs first, by itself.
+                done, of = event.content.get("done", 0), event.content.get("of")
+                self._output.rewrite(f"trial: the target alone, {done} of {of}{self._left()}")
+            else:
+                self._output.rewrite(f"trial: measuring with {k} tokens a step")
         elif event.name == "progress":
             self._done += 1
             total = event.content.get("of")

@@ -33,10 +33,8 @@ def vllm_options(plan: Plan | None, request: TrialRequest) -> dict[str, Any]:
         options["kv_cache_dtype"] = work.kv_cache_dtype
     if work.expert_parallel:
         options["enable_expert_parallel"] = True
-    given = {
-        "quantization": work.quantization,
-        "max_num_batched_tokens": work.max_num_batched_tokens,
-        "max_num_seqs": work.max_num_seqs,
-        "block_size": work.block_size,
-    }
+    # Also where the plan has the engine's own defaults: started from a program they are others than serving's.
+    options["max_num_batched_tokens"] = plan.defaults.max_num_batched_tokens
+    options["max_num_seqs"] = max(plan.defaults.max_num_seqs, request.batch)
+    given = {"quantization": work.quantization, "block_size": work.block_size}
     return options | {name: value for name, value in given.items() if value is not None}

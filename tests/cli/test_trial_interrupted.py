@@ -61,9 +61,9 @@ def is_gone(pid: int) -> bool:
 
 
 def test_ctrl_c_in_a_trial_keeps_the_plan_and_leaves_no_child(tmp_path: Path) -> None:
-    for name in ("target", "draft"):
+    for name, layers in (("target", 8), ("draft", 1)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(CONFIG))
+        (tmp_path / name / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": layers}))
     options = "--devices cpu --engine transformers --context 512 --offline --trial --trial-weights dummy"
     command = ["fit", "./target", "--draft", "./draft", *options.split(), "--json", "report.json"]
     places = {name: str(tmp_path / name) for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "HF_HOME")}
@@ -76,9 +76,13 @@ def test_ctrl_c_in_a_trial_keeps_the_plan_and_leaves_no_child(tmp_path: Path) ->
         text=True,
         start_new_session=True,
     )
-    pid = wait_for(tmp_path / "child.pid")
-    os.kill(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    try:
+        pid = wait_for(tmp_path / "child.pid")
+        os.kill(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
     assert running.returncode == 130, err
     assert "Traceback" not in err
     assert "FITS" in out
