@@ -85,10 +85,24 @@ _TEXTS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def interleaved() -> tuple[Prompt, ...]:
-    """All prompts, one of each task in turn, so that a trial that ends early has seen every task."""
-    return tuple(
-        Prompt(name=f"{task}-{number + 1}", task=task, text=texts[number])
-        for number in range(8)
+def groups(batch: int) -> tuple[tuple[Prompt, ...], ...]:
+    """Groups of ``batch`` prompts of one task each, in the task's order; one group of each task in turn.
+
+    So a trial that ends early has seen every task. Where the batch does not divide a task's prompts, its last group
+    is filled from the task's beginning, and a batch larger than a task holds prompts more than once.
+    """
+    each = {
+        task: [Prompt(name=f"{task}-{number + 1}", task=task, text=text) for number, text in enumerate(texts)]
         for task, texts in _TEXTS.items()
+    }
+    size = min(len(prompts) for prompts in each.values())
+    return tuple(
+        tuple(prompts[(first + place) % size] for place in range(batch))
+        for first in range(0, size, batch)
+        for prompts in each.values()
     )
+
+
+def interleaved() -> tuple[Prompt, ...]:
+    """All prompts, one of each task in turn."""
+    return tuple(prompt for group in groups(1) for prompt in group)

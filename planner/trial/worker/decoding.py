@@ -1,164 +1,207 @@
-"""Greedy decoding, plain and speculative, over the caches of transformers.
+"""Decoding of a batch, plain and speculative, over the caches of transformers.
 
 Both ways share one forward function, one token counter and one clock, so that a ratio of their times compares
-nothing else. Batch of one. Source of the scheme: Leviathan et al. (arXiv:2211.17192), greedy case: a proposal is
-accepted where it is the target's own choice, so the output is the target's.
+nothing else. Neither ends early: every token counts, whatever it means. Source of the scheme: Leviathan et al.
+(arXiv:2211.17192v2), algorithm 1.
 """
 
-import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
+from planner.trial.worker.caches import CachedModel, UncroppableCacheError
+from planner.trial.worker.sampling import Choice
 
-class UncroppableCacheError(Exception):
-    """The model's cache cannot forget rejected tokens (recurrent state, say)."""
-
-
-@dataclass(slots=True, kw_only=True)
-class CachedModel:
-    """A model with its cache; ``length`` tokens lie in it."""
-
-    model: Any
-    device: str
-    cache: Any = None
-    length: int = 0
-    cache_argument: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        # Renamed in transformers 5; the old name warns on every call.
-        known = inspect.signature(type(self.model).forward).parameters
-        self.cache_argument = "cache" if "cache" in known else "past_key_values"
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self.cache, self.length = None, 0
-
-    def advance(self, tokens: Sequence[int], *, keep: int = 1) -> torch.Tensor:
-        """Read ``tokens`` into the cache; logits of the last ``keep`` of them: [keep, vocabulary]."""
-        ids = torch.tensor([list(tokens)], device=self.device)
-        given = {self.cache_argument: self.cache}
-        out = self.model(input_ids=ids, use_cache=True, logits_to_keep=keep, **given)
-        self.cache = out.past_key_values
-        self.length += len(tokens)
-        logits: torch.Tensor = out.logits[0, -keep:]
-        return logits
-
-    def crop(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens.
-
-        Raises:
-            UncroppableCacheError: the cache holds state that cannot go back.
-        """
-        surplus = self.length - length
-        if surplus <= 0:
-            return
-        if not hasattr(self.cache, "crop"):
-            raise UncroppableCacheError(type(self.cache).__name__)
-        self.cache.crop(-surplus)
-        self.length = length
+__all__ = ["CachedModel", "Decoded", "UncroppableCacheError", "decode_plain", "decode_speculative"]
 
 
 @dataclass(slots=True, kw_only=True)
 class Decoded:
-    """Tokens after the prompt, the first of which prefill yields; times of decoding alone."""
+    """Tokens of each row after its prompt, the first of which prefill yields; times of decoding alone.
 
-    tokens: list[int]
+    ``passes``: calls of the target for the whole batch. ``accepted_counts[i]``: rounds, one a row and pass, in
+    which exactly i proposals were accepted. ``draft_seconds`` and ``verify_seconds``: parts of ``seconds``; the
+    second holds what it takes to bring a recurrent state to where the accepted tokens end.
+    """
+
+    rows: list[list[int]]
     prefill_seconds: float
     seconds: float = 0.0
-    rounds: int = 0
-    drafted: int = 0
+    passes: int = 0
     accepted_counts: list[int] = field(default_factory=list)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
-
-def synchronizer(device: str) -> Callable[[], None]:
-    """What to call before reading the clock: devices work behind the host's back."""
-    if device.startswith("cuda"):
-        return lambda: torch.cuda.synchronize(device)
-    return lambda: None
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows, but for each row's first."""
+        return sum(len(row) - 1 for row in self.rows)
 
 
-def decode_plain(target: CachedModel, prompt: Sequence[int], new_tokens: int) -> Decoded:
-    """The baseline: one token a step, never ending early, so that every prompt yields the same number."""
-    settle = synchronizer(target.device)
-    target.reset()
+def decode_plain(
+    target: CachedModel,
+    prompts: Sequence[Sequence[int]],
+    new_tokens: int,
+    choice: Choice,
+    *,
+    until: float = float("inf"),
+) -> Decoded:
+    """The baseline: one token a step and row, ``new_tokens`` for every row.
+
+    ``until``: when to break off, by ``time.perf_counter``, though not before the first step.
+    """
     start = time.perf_counter()
-    token = int(target.advance(prompt)[-1].argmax())
-    settle()
-    decoded = Decoded(tokens=[token], prefill_seconds=time.perf_counter() - start)
-    start = time.perf_counter()
-    while len(decoded.tokens) < new_tokens:
-        token = int(target.advance([token])[-1].argmax())
-        decoded.tokens.append(token)
-        decoded.rounds += 1
-    settle()
-    decoded.seconds = time.perf_counter() - start
-    return decoded
+    chosen = [choice.choose(target.read_prompts(prompts))[0]]
+    target.settle()
+    prefill_seconds = time.perf_counter() - start
+    with target.quickly():
+        start = time.perf_counter()
+        # The tokens stay on the device: nothing here waits for it.
+        while len(chosen) < new_tokens:
+            chosen.append(choice.choose(target.read(chosen[-1])[:, -1])[0])
+            if time.perf_counter() >= until:
+                break
+        target.settle()
+        seconds = time.perf_counter() - start
+    return Decoded(
+        rows=torch.cat(chosen, dim=1).tolist(),
+        prefill_seconds=prefill_seconds,
+        seconds=seconds,
+        passes=len(chosen) - 1,
+    )
 
 
 def decode_speculative(
-    target: CachedModel, draft: CachedModel, prompt: Sequence[int], new_tokens: int, k: int
+    target: CachedModel,
+    draft: CachedModel,
+    prompts: Sequence[Sequence[int]],
+    new_tokens: int,
+    k: int,
+    choice: Choice,
+    *,
+    until: float = float("inf"),
 ) -> Decoded:
-    """The draft proposes ``k`` tokens, the target judges them in one pass of k + 1 positions.
+    """In every round the draft proposes ``k`` tokens a row, the target judges them in one pass of k + 1 positions.
 
-    The last round proposes fewer where fewer are wanted, so that both ways yield exactly ``new_tokens``.
+    Ends when the first row has ``new_tokens``; rows then have different numbers, all of which count, so that no
+    round is shorter or of a smaller batch than another. ``until``: as in ``decode_plain``.
+
+    Raises:
+        UncroppableCacheError: rejected tokens cannot be taken back.
     """
-    settle = synchronizer(target.device)
-    target.reset()
-    draft.reset()
     start = time.perf_counter()
-    sequence = [*prompt, int(target.advance(prompt)[-1].argmax())]
-    draft.advance(prompt)
-    settle()
-    decoded = Decoded(tokens=[], prefill_seconds=time.perf_counter() - start, accepted_counts=[0] * (k + 1))
-    end = len(prompt) + new_tokens
-    start = time.perf_counter()
-    while len(sequence) < end:
-        # The bonus token comes for nothing, so one proposal fewer than the tokens that are still wanted.
-        proposals = min(k, end - len(sequence) - 1)
-        accepted = _round(target, draft, sequence, proposals, decoded, settle)
-        if proposals == k:
-            decoded.accepted_counts[accepted] += 1
-    settle()
-    decoded.seconds = time.perf_counter() - start
-    decoded.tokens = sequence[len(prompt) :]
+    first = choice.choose(target.read_prompts(prompts))[0]
+    # A token of the target that the draft does not know reads as its last one, which costs acceptance alone.
+    draft.read_prompts([[min(token, draft.vocabulary - 1) for token in prompt] for prompt in prompts])
+    target.settle()
+    draft.settle()
+    prefill_seconds = time.perf_counter() - start
+    target.prepare(reads_several=True)
+    draft.prepare(reads_several=False)
+    speculation = _Speculation(target, draft, prompts, first, k, choice)
+    decoded = speculation.decoded
+    decoded.prefill_seconds = prefill_seconds
+    with target.quickly(), draft.quickly():
+        start = time.perf_counter()
+        while max(map(len, decoded.rows)) < new_tokens:
+            speculation.round()
+            if time.perf_counter() >= until:
+                break
+        target.settle()
+        draft.settle()
+        decoded.seconds = time.perf_counter() - start
     return decoded
 
 
-def _round(
-    target: CachedModel,
-    draft: CachedModel,
-    sequence: list[int],
-    k: int,
-    decoded: Decoded,
-    settle: Callable[[], None],
-) -> int:
-    """One draft and one verification; extends ``sequence``; how many proposals were accepted."""
-    begin = time.perf_counter()
-    proposals: list[int] = []
-    unread = sequence[draft.length :]  # two tokens after a round that accepted all: the draft never read its last
-    for _ in range(k):
-        token = int(draft.advance(unread)[-1].argmax())
-        proposals.append(token)
-        unread = [token]
-    settle()
-    middle = time.perf_counter()
-    judged = target.advance([*sequence[target.length :], *proposals], keep=k + 1)
-    choices: list[int] = judged.argmax(dim=-1).tolist()
-    finish = time.perf_counter()
-    accepted = next((i for i in range(k) if proposals[i] != choices[i]), k)
-    sequence += choices[: accepted + 1]
-    target.crop(len(sequence) - 1)
-    draft.crop(min(draft.length, len(sequence) - 1))
-    if k == len(decoded.accepted_counts) - 1:
-        # Only full rounds are counted and timed: the last, shorter one is of another shape.
-        decoded.rounds += 1
-        decoded.drafted += k
-        decoded.draft_seconds += middle - begin
-        decoded.verify_seconds += finish - middle
-    return accepted
+class _Speculation:
+    """The rounds of one batch: ``texts`` are whole rows, all but the last token of which the target has read."""
+
+    def __init__(
+        self,
+        target: CachedModel,
+        draft: CachedModel,
+        prompts: Sequence[Sequence[int]],
+        first: torch.Tensor,
+        k: int,
+        choice: Choice,
+    ) -> None:
+        self._target, self._draft = target, draft
+        self._k, self._choice = k, choice
+        self._last = self._unread = first
+        # What the target does not know can be neither read nor judged, and is never proposed.
+        self._shared_vocabulary = min(target.vocabulary, draft.vocabulary)
+        self._may_be_unknown = target.vocabulary > draft.vocabulary
+        rows = first.tolist()
+        self._texts = [[*prompt, *row] for prompt, row in zip(prompts, rows, strict=True)]
+        self.decoded = Decoded(rows=rows, prefill_seconds=0.0, accepted_counts=[0] * (k + 1))
+
+    def round(self) -> None:
+        """One draft and one verification."""
+        begin = time.perf_counter()
+        tokens, shares = self._propose()
+        self._draft.settle()
+        middle = time.perf_counter()
+        self._target.mark()
+        logits = self._target.read(torch.cat([self._last, tokens], dim=1), keep=self._k + 1)
+        verdict = self._choice.judge(logits, tokens, shares)
+        told = torch.cat([verdict.accepted[:, None], tokens, verdict.following], dim=1).tolist()  # waits
+        for row, (accepted, *proposed, following) in enumerate(told):
+            new = [*proposed[:accepted], following]
+            self._texts[row] += new
+            self.decoded.rows[row] += new
+            self.decoded.accepted_counts[accepted] += 1
+        self._last = verdict.following
+        if self._target.by_snapshot:
+            self._bring_target_up()
+        finish = time.perf_counter()
+        self._take_back(any(accepted == self._k for accepted, *_ in told))
+        self.decoded.passes += 1
+        self.decoded.draft_seconds += middle - begin
+        self.decoded.verify_seconds += finish - middle
+
+    def _propose(self) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """K tokens of each row, [rows, k], and the distributions that they were drawn from."""
+        tokens: list[torch.Tensor] = []
+        shares: list[torch.Tensor | None] = []
+        unread = self._unread.to(self._draft.device)
+        if self._may_be_unknown:
+            unread = unread.clamp(max=self._draft.vocabulary - 1)
+        if self._draft.by_snapshot and unread.shape[1] > 1:
+            # What single steps do is the model's own way; a pass of several tokens may start from an empty state.
+            self._draft.read(unread[:, :1])
+            unread = unread[:, 1:]
+        for _ in range(self._k):
+            if tokens:
+                self._draft.mark()
+            logits = self._draft.read(unread)[:, -1, : self._shared_vocabulary]
+            token, share = self._choice.choose(logits.to(self._target.device))
+            tokens.append(token)
+            shares.append(share)
+            unread = token.to(self._draft.device)
+        return torch.cat(tokens, dim=1), shares
+
+    def _bring_target_up(self) -> None:
+        """Back to the state before the proposals, then on through what was accepted."""
+        text = self._texts[0]
+        self._target.rewind([len(text) - 1])
+        missing = text[self._target.width : -1]
+        if missing:
+            self._target.read(torch.tensor([missing], device=self._target.device))
+            self._target.settle()
+
+    def _take_back(self, all_accepted: bool) -> None:
+        """Leave the target one token to read, and the draft one too, or two where it never read its last proposal.
+
+        The draft's rows all have as many to read: one that has read more than another reads its last token twice.
+        """
+        if not self._target.by_snapshot:
+            self._target.rewind([len(text) - 1 for text in self._texts])
+        if all_accepted:
+            self._draft.rewind([len(text) - 2 for text in self._texts])
+            pairs = [text[-2:] for text in self._texts]
+            self._unread = torch.tensor(pairs, device=self._target.device)
+        else:
+            self._draft.rewind([len(text) - 1 for text in self._texts])
+            self._unread = self._last

@@ -7,24 +7,26 @@ from typing import Any, Final
 
 import torch
 
-from planner.trial.prompts import Prompt, interleaved
-from planner.trial.protocol import DEEPEST_SWEPT, Event, PromptRun, TrialRequest
-from planner.trial.statistics import measure, tokens_per_pass
-from planner.trial.worker.decoding import CachedModel, Decoded, decode_plain, decode_speculative
-from planner.trial.worker.loading import cache_bytes, model_bytes
+from planner.trial.prompts import groups
+from planner.trial.protocol import Event, PromptRun, TrialRequest
+from planner.trial.statistics import measure
+from planner.trial.worker.caches import CachedModel
+from planner.trial.worker.depth import best_depth, warm
+from planner.trial.worker.pair import Group, Pair
 
-#: k that a sweep looks at.
-SWEPT: Final = (1, 2, 3, 4, 5, 6, DEEPEST_SWEPT)
-_WARM_TOKENS: Final = 24
-_SWEEP_TOKENS: Final = 48
-_SWEEP_PROMPTS: Final = 3
-#: Two rounds of all six tasks before the interval may end the trial.
-_LEAST_PROMPTS: Final = 12
+#: Warming and choosing k take at most this share of the time, and no longer than these seconds.
+_BEFORE_SHARE: Final = 1 / 3
+_BEFORE_SECONDS: Final = 90.0
+#: A round of all tasks; intervals are looked at after whole rounds, in which no task weighs more than another.
+_TASKS: Final = 6
+#: Two rounds of all tasks before the interval may end the trial; one where every run holds several prompts.
+_LEAST_RUNS: Final = 12
+_LEAST_RUNS_OF_BATCHES: Final = 6
 _NARROW_ENOUGH: Final = 0.05
 
 
 class Trial:
-    """One trial of one pair; what it says goes to ``send``."""
+    """One trial of one pair; what it says goes to ``send``. ``tokenizer`` None: the weights are dummies."""
 
     def __init__(
         self,
@@ -34,48 +36,23 @@ class Trial:
         request: TrialRequest,
         send: Callable[[Event], None],
     ) -> None:
-        self._target, self._draft = target, draft
-        self._tokenizer = tokenizer
+        self._pair = Pair(target, draft, None if request.weights == "dummy" else tokenizer, request)
         self._request = request
         self._send = send
-        self._held_bytes = 0
-        self._longest_tokens = 0
-        self._weights_bytes = model_bytes(target.model) + model_bytes(draft.model)
 
     def run(self) -> None:
-        """Measure; ends with the event ``result``.
+        """Measure; ends with the event ``result``, ``seconds`` after the start and one more run at most.
 
         Raises:
             RuntimeError: out of memory, or every prompt failed.
+            UncroppableCacheError: a model cannot take rejected tokens back.
         """
-        prompts = interleaved()
-        k = self._request.num_speculative_tokens
-        self._warm(prompts[0], SWEPT if k is None else (k,))
-        if k is None:
-            k = self._sweep(prompts)
+        start = time.perf_counter()
+        end = start + self._request.seconds
+        all_groups = groups(self._request.batch)
+        k = self._prepare(all_groups, start + min(_BEFORE_SHARE * self._request.seconds, _BEFORE_SECONDS))
         self._send(Event(name="warmed", content={"num_speculative_tokens": k}))
-        runs: list[PromptRun] = []
-        failures: list[str] = []
-        start = time.monotonic()
-        stopped_by = "prompts"
-        for number, prompt in enumerate(prompts):
-            try:
-                run = self._both_ways(prompt, k, baseline_first=number % 2 == 0)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                failures.append(f"{prompt.name}: {error}"[:300])
-                continue
-            runs.append(run)
-            self._send(Event(name="progress", content={"run": asdict(run), "of": len(prompts)}))
-            if time.monotonic() - start > self._request.seconds:
-                stopped_by = "time"
-                break
-            if len(runs) >= _LEAST_PROMPTS and self._is_narrow(runs):
-                stopped_by = "interval"
-                break
-        if not runs:
-            raise RuntimeError(f"every prompt failed, the first with {failures[0]}")
+        runs, failures, stopped_by = self._measure(all_groups, k, end)
         self._send(
             Event(
                 name="result",
@@ -83,99 +60,64 @@ class Trial:
                     "num_speculative_tokens": k,
                     "stopped_by": stopped_by,
                     "failures": failures,
-                    "memory": self._memory(),
+                    "memory": self._pair.memory(),
+                    "repeats_spread": repeats_spread(runs),
+                    "how": "eager",
                 },
             )
         )
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
-        tokens: list[int] = self._tokenizer(prompt.text)["input_ids"]
-        return tokens
+    def _prepare(self, all_groups: Sequence[Group], until: float) -> int:
+        k = self._request.num_speculative_tokens
+        if k is None:
+            return best_depth(self._pair, all_groups, until=until)
+        warm(self._pair, all_groups[0], k, until=until)
+        return k
 
-    def _plain(self, prompt: Sequence[int], new_tokens: int) -> Decoded:
-        return decode_plain(self._target, prompt, new_tokens)
-
-    def _speculative(self, prompt: Sequence[int], new_tokens: int, k: int) -> Decoded:
-        decoded = decode_speculative(self._target, self._draft, prompt, new_tokens, k)
-        logits = (k + 1) * self._target.model.config.get_text_config().vocab_size * 4
-        held = cache_bytes(self._target.cache) + cache_bytes(self._draft.cache) + logits
-        self._held_bytes = max(self._held_bytes, held)
-        self._longest_tokens = max(self._longest_tokens, len(prompt) + new_tokens)
-        return decoded
-
-    def _warm(self, prompt: Prompt, depths: Sequence[int]) -> None:
-        """Every shape once: first calls choose kernels and grow pools."""
-        tokens = self._tokens(prompt)
-        self._plain(tokens, _WARM_TOKENS)
-        for k in depths:
-            self._speculative(tokens, _WARM_TOKENS, k)
-
-    def _sweep(self, prompts: Sequence[Prompt]) -> int:
-        """The k that per-position rates of the deepest run and each k's own step times favour."""
-        runs = [self._both_ways(prompt, SWEPT[-1], tokens=_SWEEP_TOKENS) for prompt in prompts[-_SWEEP_PROMPTS:]]
-        deep = measure(runs)
-        best, promised = SWEPT[0], 0.0
-        for k in SWEPT:
-            timed = self._speculative(self._tokens(prompts[-1]), _SWEEP_TOKENS, k)
-            if not timed.rounds:
+    def _measure(self, all_groups: Sequence[Group], k: int, end: float) -> tuple[list[PromptRun], list[str], str]:
+        """The runs, what failed, and why it ended."""
+        runs: list[PromptRun] = []
+        failures: list[str] = []
+        for number, group in enumerate(all_groups):
+            if runs and time.perf_counter() >= end:
+                return runs, failures, "time"
+            try:
+                run = self._pair.both_ways(group, k, number=number)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, IndexError) as error:
+                failures.append(f"{'+'.join(prompt.name for prompt in group)}: {error}"[:300])
                 continue
-            round_seconds = (timed.draft_seconds + timed.verify_seconds) / timed.rounds
-            length = tokens_per_pass(deep.acceptance_per_position, k)
-            promise = length * deep.target_step_seconds / round_seconds
-            if promise > promised:
-                best, promised = k, promise
-        return best
-
-    def _both_ways(
-        self, prompt: Prompt, k: int, *, tokens: int | None = None, baseline_first: bool = True
-    ) -> PromptRun:
-        """One prompt, both ways one after the other; who goes first alternates."""
-        ids, wanted = self._tokens(prompt), tokens or self._request.new_tokens
-        if baseline_first:
-            plain = self._plain(ids, wanted)
-            quick = self._speculative(ids, wanted, k)
-        else:
-            quick = self._speculative(ids, wanted, k)
-            plain = self._plain(ids, wanted)
-        same = plain.tokens == quick.tokens
-        return PromptRun(
-            prompt=prompt.name,
-            task=prompt.task,
-            baseline_tokens=wanted - 1,
-            baseline_seconds=plain.seconds,
-            baseline_passes=plain.rounds,
-            speculative_tokens=wanted - 1,
-            speculative_seconds=quick.seconds,
-            passes=quick.rounds,
-            rounds=quick.rounds,
-            accepted_counts=tuple(quick.accepted_counts),
-            prefill_seconds=plain.prefill_seconds,
-            draft_seconds=quick.draft_seconds,
-            verify_seconds=quick.verify_seconds,
-            same_tokens=same,
-            logit_gap=None if same else self._gap(ids, plain.tokens, quick.tokens),
-        )
-
-    def _gap(self, prompt: Sequence[int], plain: Sequence[int], quick: Sequence[int]) -> float:
-        """How far apart the target sees the two tokens where the outputs part first."""
-        at = next(i for i, (ours, theirs) in enumerate(zip(plain, quick, strict=True)) if ours != theirs)
-        self._target.reset()
-        logits = self._target.advance([*prompt, *plain[:at]])[-1].float()
-        return abs(float(logits[plain[at]] - logits[quick[at]]))
+            runs.append(run)
+            self._send(Event(name="progress", content={"run": asdict(run), "of": len(all_groups)}))
+            if self._is_narrow(runs):
+                return runs, failures, "interval"
+        if not runs:
+            raise RuntimeError(f"every prompt failed, the first with {failures[0]}")
+        return runs, failures, "prompts"
 
     def _is_narrow(self, runs: Sequence[PromptRun]) -> bool:
+        least = _LEAST_RUNS if self._request.batch == 1 else _LEAST_RUNS_OF_BATCHES
+        if len(runs) < least or len(runs) % _TASKS:
+            return False
         speedup = measure(runs).speedup
         if speedup.low is None or speedup.high is None:
             return False
         return (speedup.high - speedup.low) / 2 < _NARROW_ENOUGH * speedup.value
 
-    def _memory(self) -> dict[str, int | None]:
-        """Bytes of the tensors that are held; on a GPU also what the allocator took at its peak."""
-        held = self._weights_bytes + self._held_bytes
-        on_gpu = self._target.device.startswith("cuda")
-        return {
-            "longest_tokens": self._longest_tokens,
-            "tensor_bytes": held,
-            "allocated_peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
-            "reserved_peak_bytes": torch.cuda.max_memory_reserved() if on_gpu else None,
-        }
+
+def repeats_spread(runs: Sequence[PromptRun]) -> float | None:
+    """How far the speedups of the first and the second half of the runs lie apart, relative to that of all.
+
+    None where there are fewer than two runs. The halves hold other prompts, so the machine's own drift is less.
+    """
+    half = len(runs) // 2
+    if not half:
+        return None
+    return abs(_speedup(runs[:half]) - _speedup(runs[half:])) / _speedup(runs)
+
+
+def _speedup(runs: Sequence[PromptRun]) -> float:
+    speculative = sum(run.speculative_tokens for run in runs) / sum(run.speculative_seconds for run in runs)
+    baseline = sum(run.baseline_tokens for run in runs) / sum(run.baseline_seconds for run in runs)
+    return speculative / baseline
