@@ -1,6 +1,7 @@
 """A batch yields what its rows yield alone, though they accept different lengths."""
 
 import pytest
+from single_thread import as_the_child_runs  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'specplan[trial]'")
 pytest.importorskip("transformers", reason="transformers is not installed")

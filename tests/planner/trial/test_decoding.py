@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from single_thread import as_the_child_runs  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'specplan[trial]'")
 pytest.importorskip("transformers", reason="transformers is not installed")

@@ -1,6 +1,7 @@
 """State that cannot be cropped: taken back by snapshots where that is exact, refused with the reason where not."""
 
 import pytest
+from single_thread import as_the_child_runs  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'specplan[trial]'")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -1,4 +1,4 @@
-"""What tests that run models in this process share."""
+"""How tests run models in this process."""
 
 import warnings
 from collections.abc import Iterator
