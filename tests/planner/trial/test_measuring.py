@@ -17,7 +17,6 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from tiny_decoders import VOCABULARY, cached, decoder, disturbed  # noqa: E402 - only where torch is
 
-from planner.trial.worker import measuring  # noqa: E402 - as above
 from planner.trial.worker.caches import CachedModel  # noqa: E402 - as above
 from planner.trial.worker.decoding import Decoded, UncroppableCacheError  # noqa: E402 - as above
 from planner.trial.worker.depth import best_depth  # noqa: E402 - as above
@@ -213,10 +212,11 @@ def test_the_sweep_leaves_two_thirds_of_the_time() -> None:
     request = replace(REQUEST, num_speculative_tokens=None, seconds=3.0)
     pair = cached(slow(decoder("llama", layers=1))), cached(slow(decoder("llama", layers=1, seed=1)))
     start = time.perf_counter()
-    trial = Trial(
-        *pair, tokenizer, request, lambda event: marks.setdefault(event.name, time.perf_counter() - start)
-    )
-    trial.run()
+
+    def note(event: Event) -> None:
+        marks.setdefault(event.name, time.perf_counter() - start)
+
+    Trial(*pair, tokenizer, request, note).run()
     assert marks["warmed"] < 1.0 + 0.5  # a round may have begun
 
 
@@ -300,7 +300,3 @@ def test_the_spread_of_repeats_is_that_of_the_halves() -> None:
     assert repeats_spread([RUN, RUN, slower, slower]) == pytest.approx((1.5 - 0.75) / 1.0)
     assert repeats_spread([RUN] * 5) == pytest.approx(0)
     assert repeats_spread([RUN]) is None
-
-
-def test_the_module_of_the_order_names_no_clock_of_the_wall() -> None:
-    assert "time.time()" not in inspect.getsource(measuring)
