@@ -162,6 +162,8 @@ def _memory(found: Mapping[str, Any]) -> str:
     compared = next((item for item in found["comparisons"] if item["name"] == "memory"), None)
     if compared is not None:
         text += f", {compared['text']} ({need_bytes(memory['predicted_bytes'])})"
+    if memory["process_peak_bytes"] and not memory["allocated_peak_bytes"]:
+        text += f"; {need_bytes(memory['process_peak_bytes'])} the whole process at its peak"
     if memory["device_peak_bytes"]:
         text += f"; {need_bytes(memory['device_peak_bytes'])} on the device, by the driver"
     return text

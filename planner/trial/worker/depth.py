@@ -31,7 +31,7 @@ def warm(pair: Pair, group: Group, k: int, *, until: float) -> Decoded:
 def best_depth(pair: Pair, groups: Sequence[Group], *, until: float) -> int:
     """The k with the most tokens a second, by the deepest depth's acceptance and each depth's own step times.
 
-    Looks at fewer k where the time is short, and at the deepest alone where there is none.
+    Times fewer k where the time is short, and the deepest alone where there is none.
     """
     sweep = _Sweep()
     first = warm(pair, groups[0], DEEPEST_SWEPT, until=_share(until, 3))
@@ -62,10 +62,14 @@ def _share(until: float, number: int) -> float:
 
 @dataclass(slots=True)
 class _Sweep:
-    """What a sweep has learned: how often the deepest accepted how many, and what a round of each k takes."""
+    """What a sweep has learned: how often the deepest accepted how many, and what a round of each k takes.
+
+    A k that was not timed is taken as the deepest less the draft steps that it spares: its verification is no dearer.
+    """
 
     counts: list[int] = field(default_factory=lambda: [0] * (DEEPEST_SWEPT + 1))
     seconds: dict[int, float] = field(default_factory=dict)
+    draft_step_seconds: float = 0.0
 
     def learn(self, deep: Decoded) -> None:
         """Take in the rounds of the deepest depth."""
@@ -74,13 +78,18 @@ class _Sweep:
     def time(self, k: int, decoded: Decoded) -> None:
         """Take in the time of depth ``k``."""
         self.seconds[k] = decoded.seconds / decoded.passes
+        if k == DEEPEST_SWEPT:
+            self.draft_step_seconds = decoded.draft_seconds / (k * decoded.passes)
 
     def round_seconds(self, k: int) -> float:
         """Of a depth that was timed."""
         return self.seconds[k]
 
     def best(self) -> int:
-        """Of those that were timed."""
+        """The k that promises most."""
         reached = [sum(self.counts[i:]) for i in range(len(self.counts))]
         rates = [reached[i + 1] / reached[i] if reached[i] else None for i in range(len(reached) - 1)]
-        return max(sorted(self.seconds), key=lambda k: tokens_per_pass(rates, k) / self.seconds[k])
+        deepest = self.seconds[DEEPEST_SWEPT]
+        spared = {k: deepest - (DEEPEST_SWEPT - k) * self.draft_step_seconds for k in range(1, DEEPEST_SWEPT)}
+        seconds = spared | self.seconds
+        return max(sorted(seconds), key=lambda k: tokens_per_pass(rates, k) / seconds[k])

@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-import torch
-
 from planner.trial.prompts import groups
 from planner.trial.protocol import Event, PromptRun, TrialRequest
 from planner.trial.statistics import measure
 from planner.trial.worker.caches import CachedModel
 from planner.trial.worker.depth import best_depth, warm
+from planner.trial.worker.faults import code_of
 from planner.trial.worker.pair import Group, Pair
 
 #: Warming and choosing k take at most this share of the time, and no longer than these seconds.
@@ -83,9 +82,9 @@ class Trial:
                 return runs, failures, "time"
             try:
                 run = self._pair.both_ways(group, k, number=number)
-            except torch.OutOfMemoryError:
-                raise
             except (RuntimeError, IndexError) as error:
+                if code_of(error) is not None:
+                    raise  # memory or device are gone: no further prompt can fare better
                 failures.append(f"{'+'.join(prompt.name for prompt in group)}: {error}"[:300])
                 continue
             runs.append(run)

@@ -1,6 +1,8 @@
 """A pair as a trial decodes it: prompts to tokens, both ways, and the bytes that were held meanwhile."""
 
 import random
+import resource
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -84,6 +86,7 @@ class Pair:
         return {
             "longest_tokens": self._longest_tokens,
             "tensor_bytes": self._weights_bytes + self._held_bytes,
+            "process_peak_bytes": _process_peak_bytes(),
             "allocated_peak_bytes": sum(map(torch.cuda.max_memory_allocated, gpus)) if gpus else None,
             "reserved_peak_bytes": sum(map(torch.cuda.max_memory_reserved, gpus)) if gpus else None,
         }
@@ -115,3 +118,9 @@ class Pair:
         at = next(i for i, (ours, theirs) in enumerate(zip(plain, quick, strict=False)) if ours != theirs)
         logits = self._target.read_prompts([[*prompt, *plain[:at]]])[0].float()
         return abs(float(logits[plain[at]] - logits[quick[at]]))
+
+
+def _process_peak_bytes() -> int:
+    """What the process held of host memory at its peak, code and libraries included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # getrusage(2): KiB on Linux
