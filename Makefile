@@ -8,7 +8,7 @@ DRAFT ?= Qwen/Qwen3-0.6B
 GPU ?= h100-80gb:2
 FIT_ARGS ?=
 
-.PHONY: fit plan trial test lint types bench accuracy clean
+.PHONY: fit plan trial test lint types bench bench-trial accuracy clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +45,10 @@ lint: $(BIN)/.dev
 
 types: $(BIN)/.dev
 	$(BIN)/mypy
+
+# Half an hour on a quiet machine; `make accuracy` puts its figures into docs/accuracy.md.
+bench-trial: $(BIN)/.dev
+	$(BIN)/python benchmarks/trial_figures.py $(BENCH_ARGS)
 
 bench: $(BIN)/.dev
 	$(BIN)/python benchmarks/plan_speed.py $(BENCH_ARGS)

@@ -36,20 +36,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=10, help="trials of either pair")
     parser.add_argument("--seconds", type=int, default=60, help="of --trial-seconds")
+    parser.add_argument("--engine-python", help="an interpreter with vLLM: the pair there, too")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     make_embedded(cache_folder().parent)
-    found = {
+    found: dict[str, Any] = {
         "measured_on": datetime.now(UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}, Python {platform.python_version()}",
         "good": [_trial(TINY_DRAFT, given.seconds) for _ in range(given.times)],
         "bad": [_trial(TINY_DRAFT_BAD, given.seconds) for _ in range(given.times)],
         "library": _beside_the_library(),
     }
+    for row in found["good"]:
+        row["right"] = _is_right(row, good=True)
+    for row in found["bad"]:
+        row["right"] = _is_right(row, good=False)
+    if given.engine_python is not None:
+        found["engines"] = _engines(given.engine_python, given.seconds)
     given.out.parent.mkdir(exist_ok=True)
     given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    right = sum(_is_right(row, good=True) for row in found["good"])
-    wrong = sum(_is_right(row, good=False) for row in found["bad"])
+    right, wrong = (sum(row["right"] for row in found[which]) for which in ("good", "bad"))
     print(f"helps: {right} of {given.times} as wanted; hurts: {wrong} of {given.times}")
     print(f"the library's assisted generation takes {found['library']['ratio']:.2f} times as long as our loop")
     return 0
@@ -62,20 +68,43 @@ def _is_right(row: dict[str, Any], *, good: bool) -> bool:
     return bool(row["speedup"]["value"] < BAD_MOST and row["answer"] == "hurts")
 
 
-def _trial(draft: str, seconds: int) -> dict[str, Any]:
-    """One whole `specplan trial`, as a user would start it."""
-    start = time.monotonic()
+def _run(draft: str, seconds: int, *options: str) -> dict[str, Any]:
+    """The ``trial`` object of one whole `specplan trial`, as a user would start it."""
     with TemporaryDirectory() as place:
         file = Path(place, "trial.json")
         command = [sys.executable, "-m", "planner.cli.main", "trial", TINY_TARGET, draft, "--devices", "cpu"]
         subprocess.run(
-            [*command, "--fresh", "--trial-seconds", str(seconds), "--json", str(file)],
+            [*command, "--fresh", "--trial-seconds", str(seconds), *options, "--json", str(file)],
             check=False,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        document = json.loads(file.read_text(encoding="utf-8"))
-    trial = document["trial"]
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["trial"]
+    return found
+
+
+def _engines(python: str, seconds: int) -> list[dict[str, Any]]:
+    """The good pair with k = 4 in our loop and in vLLM, for longer, so that both see most prompts."""
+    rows = []
+    for options in ((), ("--trial-backend", "vllm", "--engine-python", python)):
+        trial = _run(TINY_DRAFT, 2 * seconds, "--num-speculative-tokens", "4", *options)
+        speedup = trial["speedup"]
+        rows.append(
+            {
+                "backend": f"{trial['backend']} {trial['versions'].get('vllm', '')}".strip(),
+                "prompts": trial["prompts"],
+                "by_position": trial["acceptance_per_position"],
+                "speedup": f"{speedup['value']:.2f} ({speedup['low']:.2f} to {speedup['high']:.2f})",
+                "diverged": f"{trial['lossless']['diverged']} of {trial['lossless']['checked']}",
+            }
+        )
+    return rows
+
+
+def _trial(draft: str, seconds: int) -> dict[str, Any]:
+    """One trial with what is kept of it."""
+    start = time.monotonic()
+    trial = _run(draft, seconds)
     kept = (
         *("answer", "speedup", "speedup_of_step_times", "num_speculative_tokens", "prompts", "acceptance_rate"),
         *("mean_acceptance_length", "t_target_seconds", "t_draft_seconds", "t_verify_seconds", "repeats_spread"),
