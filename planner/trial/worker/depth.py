@@ -64,7 +64,7 @@ def _share(until: float, number: int) -> float:
 class _Sweep:
     """What a sweep has learned: how often the deepest accepted how many, and what a round of each k takes.
 
-    A k that was not timed is taken as the deepest less the draft steps that it spares; its verification is cheaper.
+    A k that was not timed is taken as the deepest less the draft steps that it spares: no dearer at least.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (DEEPEST_SWEPT + 1))
