@@ -1,7 +1,7 @@
 """The page's part about measured trials, from the figures that `make bench-trial` wrote on a quiet machine."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,11 +10,11 @@ RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "t
 _PAIRS = """\
 ## Measured trials
 
-The embedded pairs on {machine}, measured on {day} with torch {torch} and transformers
-{transformers}, float32, by `make bench-trial`. *Right*: the draft that helps has a speedup above 1.5 with a low end
-above 1.2, the one that hurts stays below 0.7. *Efficiency*: the measured speedup over L t_T / (k t_D + t_V) of its own
-step times. *Memory*: bytes of the tensors held, against the plan. Speedup, efficiency and seconds: median, and range
-over the trials.
+The embedded pairs on {machine}, measured on {day} with torch {torch} and
+transformers {transformers}, float32, by `make bench-trial`. *Right*: the draft that helps has a speedup above 1.5
+with a low end above 1.2, the one that hurts stays below 0.7. *Efficiency*: the measured speedup over
+L t_T / (k t_D + t_V) of its own step times. *Memory*: bytes of the tensors held, against the plan. Speedup,
+efficiency and seconds: median, and range over the trials.
 
 {table}
 
@@ -22,8 +22,8 @@ The library's own `generate(assistant_model=)` takes {ratio:.2f} times as long a
 k = {k}, {prompts} prompts, in turn; {same} of {prompts} outputs are equal token for token.
 """
 _ENGINES = """
-The same pair, prompts and k = 4 in our loop and in a serving engine on the CPU. Acceptance is the pair's own, whoever
-runs it; the speedup is the engine's.
+The same pair, prompts and k = 4 in our loop and in a serving engine on the CPU. Acceptance is the pair's own,
+whoever runs it; the speedup is the engine's.
 
 {table}
 """
@@ -50,8 +50,8 @@ def trials_section() -> str:
     )
     engines = found.get("engines", [])
     if engines:
-        heads = ("backend", "prompts", "acceptance by position", "speedup", "prompts that differ")
-        text += _ENGINES.format(table=_table(heads, map(_engine, engines)))
+        columns = ("backend", "prompts", "acceptance by position", "speedup", "prompts that differ")
+        text += _ENGINES.format(table=_table(columns, map(_engine, engines)))
     return text + _END
 
 
@@ -81,6 +81,6 @@ def _spread(values: Sequence[float], digits: int) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def _table(heads: Sequence[str], rows: Any) -> str:
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
