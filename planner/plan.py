@@ -5,8 +5,17 @@ from dataclasses import dataclass, replace
 
 from model_catalog.bounds import ByteRange
 from planner.devices import Device
-from planner.engines.base import EngineCache, EngineDefaults, EngineProfile, Loading, Rank, Serving
+from planner.engines.base import (
+    EngineCache,
+    EngineDefaults,
+    EngineProfile,
+    Loading,
+    MiscountsDraft,
+    Rank,
+    Serving,
+)
 from planner.errors import ParallelismError
+from planner.free_share import FreeBudget
 from planner.memory.breakdown import Group, MemoryBreakdown, Owner
 from planner.verdict import (
     WORST_FIRST,
@@ -113,9 +122,10 @@ def make_plan(
     ranks = _ranks(serving, devices, engine)
     breakdowns = tuple(MemoryBreakdown(items=engine.lines(serving, rank)) for rank in ranks)
     defaults = engine.defaults(serving, ranks[0].device)
-    window, possible, fraction = _fraction(serving, ranks, breakdowns, defaults)
+    window, possible, fraction = _fraction(serving, engine, ranks, breakdowns, defaults)
     verdicts = tuple(
-        _judge(serving, rank, breakdown, fraction) for rank, breakdown in zip(ranks, breakdowns, strict=True)
+        _judge(serving, engine, rank, breakdown, fraction)
+        for rank, breakdown in zip(ranks, breakdowns, strict=True)
     )
     plans = tuple(
         RankPlan(rank=rank, breakdown=breakdown, verdict=verdict, loading=engine.loading(serving, rank))
@@ -162,8 +172,23 @@ def _ranks(serving: Serving, devices: Sequence[Device], engine: EngineProfile) -
     return tuple(ranks)
 
 
+def _free_budget(
+    serving: Serving, engine: EngineProfile, rank: Rank, breakdown: MemoryBreakdown
+) -> FreeBudget | None:
+    """The rank's budget where the engine takes a fraction of free memory; None for other engines."""
+    if engine.budget_base not in {"free_before_load", "free_after_load"}:
+        return None
+    return FreeBudget(
+        breakdown=breakdown,
+        room=room_of(rank.device, None),
+        limit_bytes=serving.workload.memory_limit_bytes,
+        overshoot=engine.pool_overshoot(serving, rank) if isinstance(engine, MiscountsDraft) else 0.0,
+    )
+
+
 def _fraction(
     serving: Serving,
+    engine: EngineProfile,
     ranks: Sequence[Rank],
     breakdowns: Sequence[MemoryBreakdown],
     defaults: EngineDefaults,
@@ -173,7 +198,11 @@ def _fraction(
         return None, None, None
     certain, possible = Window(low=0.0, high=1.0), Window(low=0.0, high=1.0)
     for rank, breakdown in zip(ranks, breakdowns, strict=True):
-        pair = windows(breakdown, room_of(rank.device, workload.memory_limit_bytes))
+        free_budget = _free_budget(serving, engine, rank, breakdown)
+        if free_budget is not None:
+            pair = free_budget.windows()
+        else:
+            pair = windows(breakdown, room_of(rank.device, workload.memory_limit_bytes))
         if pair is None:
             given = workload.gpu_memory_utilization
             return None, None, defaults.gpu_memory_utilization if given is None else given
@@ -183,14 +212,20 @@ def _fraction(
     return certain, possible, choose_fraction(certain, possible, defaults.gpu_memory_utilization)
 
 
-def _judge(serving: Serving, rank: Rank, breakdown: MemoryBreakdown, fraction: float | None) -> RankVerdict:
+def _judge(
+    serving: Serving, engine: EngineProfile, rank: Rank, breakdown: MemoryBreakdown, fraction: float | None
+) -> RankVerdict:
     room = room_of(rank.device, serving.workload.memory_limit_bytes)
     pinned = serving.workload.kv_cache_memory_bytes
     if pinned is not None:
         return judge_pinned(breakdown, room, breakdown.of_group(Group.KV_CACHE), pinned)
     if fraction is None:
         return judge_free(breakdown, room)
-    return judge_fraction(breakdown, room, fraction, chosen_by_us=serving.workload.gpu_memory_utilization is None)
+    chosen_by_us = serving.workload.gpu_memory_utilization is None
+    free_budget = _free_budget(serving, engine, rank, breakdown)
+    if free_budget is not None:
+        return free_budget.judge(fraction, chosen_by_us=chosen_by_us)
+    return judge_fraction(breakdown, room, fraction, chosen_by_us=chosen_by_us)
 
 
 def _tightness(verdict: RankVerdict) -> tuple[int, int]:
@@ -221,7 +256,8 @@ def _available(serving: Serving, plan: RankPlan) -> ByteRange | None:
     inside, cache = plan.breakdown.inside_budget, plan.breakdown.of_group(Group.KV_CACHE)
     rest_low, rest_high = inside.low_bytes - cache.low_bytes, inside.high_bytes - cache.high_bytes
     budget = plan.verdict.budget_bytes
-    return ByteRange(low_bytes=max(0, budget - rest_high), high_bytes=max(0, budget - rest_low))
+    most = budget if plan.verdict.most_budget_bytes is None else plan.verdict.most_budget_bytes
+    return ByteRange(low_bytes=max(0, budget - rest_high), high_bytes=max(0, most - rest_low))
 
 
 def _draft_budget(serving: Serving, plans: Sequence[RankPlan]) -> DraftBudget | None:

@@ -4,6 +4,7 @@ Two checks make "fits" for an engine that budgets a fraction of the device's tot
 the lines inside the budget must not exceed ``ceil(total x fraction)``, and that request plus everything outside
 the budget must not exceed what is free. Source: vLLM 0.33.0 ``v1/worker/gpu_worker.py`` and
 ``v1/worker/utils.py`` (request_memory). For an engine without a budget, all lines must fit into free memory.
+Engines that budget a fraction of free memory are judged in ``free_share``.
 """
 
 from collections.abc import Sequence
@@ -131,7 +132,9 @@ class RankVerdict:
     """One rank's answer.
 
     ``headroom_bytes``: what the lines that share the scarce room could still take at their worst; below zero, what
-    is missing at worst. ``budget_bytes`` is None for engines without a budget or with unread totals.
+    is missing at worst. ``budget_bytes`` is None for engines without a budget or with unread totals; it is the
+    least that the budget may be, ``most_budget_bytes`` the most where that is another figure. ``base_bytes``: what
+    the engine's fraction is taken of, at its least.
     """
 
     answer: Answer
@@ -140,6 +143,8 @@ class RankVerdict:
     constraint: str
     largest_line: str
     beside_bytes: int | None = None
+    base_bytes: int | None = None
+    most_budget_bytes: int | None = None
 
 
 def judge_fraction(
@@ -150,7 +155,7 @@ def judge_fraction(
     ``chosen_by_us``: the fraction may be any other, so a plan is only impossible if none could hold it.
     """
     if room.engine_total is None or room.free_bytes is None:
-        return _unknown(breakdown)
+        return unknown_verdict(breakdown)
     inside, outside = breakdown.inside_budget, breakdown.outside_budget
     budget_low = _ceil_product(room.engine_total.low_bytes, fraction)
     budget_high = _ceil_product(room.engine_total.high_bytes, fraction)
@@ -163,28 +168,29 @@ def judge_fraction(
     else:
         impossible = inside.low_bytes > budget_high or budget_low > most
     return RankVerdict(
-        answer=_answer(min(budget_room, start_room), impossible),
+        answer=answer_of(min(budget_room, start_room), impossible),
         # Room beside the budget cannot be used by what is inside it: it counts only where it is missing.
         headroom_bytes=budget_room if start_room >= 0 else min(budget_room, start_room),
         budget_bytes=budget_low,
         constraint=constraint,
-        largest_line=_largest(breakdown.items),
+        largest_line=largest_label(breakdown.items),
         beside_bytes=start_room,
+        base_bytes=room.engine_total.low_bytes,
     )
 
 
 def judge_free(breakdown: MemoryBreakdown, room: RankRoom) -> RankVerdict:
     """Judge one rank of an engine that takes what is free."""
     if room.free_bytes is None:
-        return _unknown(breakdown)
+        return unknown_verdict(breakdown)
     total = breakdown.total
     headroom = room.free_bytes - total.high_bytes
     return RankVerdict(
-        answer=_answer(headroom, total.low_bytes > room.free_bytes),
+        answer=answer_of(headroom, total.low_bytes > room.free_bytes),
         headroom_bytes=headroom,
         budget_bytes=None,
         constraint="free memory",
-        largest_line=_largest(breakdown.items),
+        largest_line=largest_label(breakdown.items),
     )
 
 
@@ -193,38 +199,41 @@ def judge_pinned(
 ) -> RankVerdict:
     """Judge one rank whose cache pool is pinned: the need must fit the pool, and all must fit free memory."""
     if room.free_bytes is None:
-        return _unknown(breakdown)
+        return unknown_verdict(breakdown)
     total = breakdown.total
     rest_low, rest_high = total.low_bytes - cache_need.low_bytes, total.high_bytes - cache_need.high_bytes
     pool_room = pinned_bytes - cache_need.high_bytes
     free_room = room.free_bytes - rest_high - pinned_bytes
     impossible = cache_need.low_bytes > pinned_bytes or rest_low + pinned_bytes > room.free_bytes
     return RankVerdict(
-        answer=_answer(min(pool_room, free_room), impossible),
+        answer=answer_of(min(pool_room, free_room), impossible),
         headroom_bytes=min(pool_room, free_room),
         budget_bytes=None,
         constraint="pinned KV cache" if pool_room <= free_room else "free memory",
-        largest_line=_largest(breakdown.items),
+        largest_line=largest_label(breakdown.items),
     )
 
 
-def _answer(headroom_bytes: int, impossible: bool) -> Answer:
+def answer_of(headroom_bytes: int, impossible: bool) -> Answer:
+    """Fits where nothing is missing at worst; else tight, unless it is impossible."""
     if headroom_bytes >= 0:
         return Answer.FITS
     return Answer.DOES_NOT_FIT if impossible else Answer.TIGHT
 
 
-def _unknown(breakdown: MemoryBreakdown) -> RankVerdict:
+def unknown_verdict(breakdown: MemoryBreakdown) -> RankVerdict:
+    """Nothing can be said: a reading is missing."""
     return RankVerdict(
         answer=Answer.UNKNOWN,
         headroom_bytes=None,
         budget_bytes=None,
         constraint="a device reading is missing",
-        largest_line=_largest(breakdown.items),
+        largest_line=largest_label(breakdown.items),
     )
 
 
-def _largest(items: Sequence[LineItem]) -> str:
+def largest_label(items: Sequence[LineItem]) -> str:
+    """The label of the largest line."""
     return max(items, key=lambda item: item.high_bytes).label if items else "nothing"
 
 

@@ -5,7 +5,7 @@ what its cache pool would look like. It reads no device and no file.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from model_catalog.architecture import LayerSpec
 from model_catalog.bounds import ByteRange
@@ -95,6 +95,11 @@ class Loading:
     host: ByteRange
 
 
+#: What an engine's memory fraction is taken of: the device's total; nothing, as it takes what is free; what is
+#: free before weights are loaded; or what is free once weights and the working peak are known.
+BudgetBase = Literal["total", "free", "free_before_load", "free_after_load"]
+
+
 class EngineProfile(Protocol):
     """One engine. ``budget_base`` says what its memory fraction is a fraction of."""
 
@@ -105,7 +110,7 @@ class EngineProfile(Protocol):
     def version(self) -> str: ...
 
     @property
-    def budget_base(self) -> Literal["total", "free"]: ...
+    def budget_base(self) -> BudgetBase: ...
 
     def check(self, serving: Serving) -> None:
         """Raise ParallelismError or UsageError for what the engine itself would refuse."""
@@ -133,6 +138,15 @@ class EngineProfile(Protocol):
 
     def pool(self, serving: Serving, rank: Rank, available: ByteRange) -> EngineCache | None:
         """The pool that the engine builds from ``available`` bytes on this rank; None where it has none."""
+        ...
+
+
+@runtime_checkable
+class MiscountsDraft(Protocol):
+    """An engine whose pool may take more than its budget: it charges a draft's cache by a rule of thumb."""
+
+    def pool_overshoot(self, serving: Serving, rank: Rank) -> float:
+        """Bytes taken beyond the budget for each byte of the pool that is charged; 0 where the charge is right."""
         ...
 
 

@@ -28,7 +28,8 @@ class LineItem:
     """One line: bytes between two bounds, how they are known, and the formula with its numbers filled in.
 
     ``inside_budget`` says whether the engine counts it against its own budget; what lies outside is checked
-    against free memory.
+    against free memory. ``before_budget``, for engines whose budget is a fraction of free memory: it is taken
+    already when the engine reads what is free.
     """
 
     group: Group
@@ -40,10 +41,13 @@ class LineItem:
     source: str
     formula: str
     inside_budget: bool = True
+    before_budget: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_bytes <= self.high_bytes:
             raise ValueError(f"{self.label}: not a byte range: {self.low_bytes} to {self.high_bytes}")
+        if self.inside_budget and self.before_budget:
+            raise ValueError(f"{self.label}: either inside the budget or taken before it")
 
     @classmethod
     def of_size(
@@ -57,6 +61,7 @@ class LineItem:
         source: str,
         formula: str,
         inside_budget: bool = True,
+        before_budget: bool = False,
     ) -> "LineItem":
         """A line whose two bounds are those of ``size``."""
         return cls(
@@ -69,6 +74,7 @@ class LineItem:
             source=source,
             formula=formula,
             inside_budget=inside_budget,
+            before_budget=before_budget,
         )
 
     @property
@@ -105,6 +111,16 @@ class MemoryBreakdown:
     def outside_budget(self) -> ByteRange:
         """What must fit beside the budget."""
         return sum_items(item for item in self.items if not item.inside_budget)
+
+    @property
+    def before_budget(self) -> ByteRange:
+        """What is taken before an engine reads the free memory that its fraction refers to."""
+        return sum_items(item for item in self.items if item.before_budget)
+
+    @property
+    def after_budget(self) -> ByteRange:
+        """What must fit into the part of that free memory that the fraction leaves."""
+        return sum_items(item for item in self.items if not (item.inside_budget or item.before_budget))
 
     def of_group(self, group: Group) -> ByteRange:
         """One of the five terms."""

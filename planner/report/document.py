@@ -73,7 +73,7 @@ class Engine(Part):
 
     name: str
     version_assumed: str
-    budget_base: Literal["total", "free"]
+    budget_base: Literal["total", "free", "free_before_load", "free_after_load"]
     gpu_memory_utilization: float | None
     utilization_window: tuple[float, float] | None
     max_num_batched_tokens: int
