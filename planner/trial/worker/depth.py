@@ -13,8 +13,9 @@ from planner.trial.worker.pair import Group, Pair
 #: What a sweep looks at after the deepest, the likeliest first, for the time may be short.
 _SWEPT: Final = (4, 2, 6, 3, 5, 1)
 _WARM_TOKENS: Final = 24
-#: Two rounds of a depth are enough to warm it.
-_WARM_ROUNDS: Final = 2
+#: A round or two warm a depth; one that gets fewer than these to be warmed and timed in tells nothing.
+_WARM_DEPTH_TOKENS: Final = 3
+_FEWEST_ROUNDS: Final = 4
 _SWEEP_TOKENS: Final = 48
 _SWEEP_GROUPS: Final = 3
 
@@ -46,10 +47,10 @@ def best_depth(pair: Pair, groups: Sequence[Group], *, until: float) -> int:
     sweep.time(DEEPEST_SWEPT, deep)
     for left, k in zip(range(len(_SWEPT), 0, -1), _SWEPT, strict=True):
         mine = _share(until, left)
-        # Two rounds to warm, two to time: a depth that gets no more tells nothing. Deeper rounds take longer.
-        if time.perf_counter() + 2 * _WARM_ROUNDS * sweep.round_seconds(DEEPEST_SWEPT) > until:
+        # The deepest takes the longest.
+        if time.perf_counter() + _FEWEST_ROUNDS * sweep.round_seconds(DEEPEST_SWEPT) > until:
             break
-        pair.speculative(groups[-1], _WARM_ROUNDS + 1, k, until=mine)
+        pair.speculative(groups[-1], _WARM_DEPTH_TOKENS, k, until=mine)
         sweep.time(k, pair.speculative(groups[-1], _SWEEP_TOKENS, k, until=mine))
     return sweep.best()
 

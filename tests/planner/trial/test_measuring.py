@@ -241,6 +241,8 @@ class KnownPair:
             seconds=rounds * (1 + k * self._cost),
             passes=rounds,
             accepted_counts=counts,
+            draft_seconds=rounds * k * self._cost,
+            verify_seconds=rounds,
         )
 
 
@@ -254,9 +256,10 @@ def test_the_sweep_finds_the_depth_of_the_theory(acceptance: float, cost: float,
     assert best_depth(pair, groups(1), until=time.perf_counter() + 1e9) == best
 
 
-def test_no_time_at_all_leaves_the_deepest() -> None:
+def test_where_there_is_no_time_the_deepest_tells_of_all() -> None:
+    """Here a verification costs the same at every depth, so nothing is lost."""
     pair: Any = KnownPair(0.8, 0.1)
-    assert best_depth(pair, groups(1), until=time.perf_counter()) == 8
+    assert best_depth(pair, groups(1), until=time.perf_counter()) == 6
     assert pair.swept == [8]
 
 
