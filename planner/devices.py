@@ -46,4 +46,5 @@ class Device:
     bandwidth_bytes_per_second: int | None = None
     half_precision_flops: float | None = None
     processes: tuple[DeviceProcess, ...] = ()
+    driver_version: str | None = None
     notes: tuple[str, ...] = ()

@@ -161,7 +161,7 @@ def _read_started(nvml: ModuleType) -> DeviceReading:
     gpu_count = int(nvml.nvmlDeviceGetCount())
     for index in range(gpu_count):
         found, failure = _read_gpu(nvml, index, wsl=wsl)
-        devices += found
+        devices += [replace(device, driver_version=driver) for device in found]
         if failure is not None:
             failures.append(failure)
             machine.notes.append(f"GPU {index} could not be read: {failure}")

@@ -8,7 +8,7 @@ from model_catalog.drafts import Discarded
 from planner import __version__
 from planner.commands.base import StartCommand
 from planner.devices import Device
-from planner.engines.base import EngineCache
+from planner.engines.base import EngineCache, MiscountsDraft
 from planner.memory.breakdown import LineItem
 from planner.plan import DraftBudget, Plan, RankPlan
 from planner.report.advice import NO_ADVICE, Advice, Elsewhere
@@ -20,32 +20,34 @@ from planner.report.document import (
     Candidate,
     CheckEntry,
     CompatibilityEntry,
-    CostEntry,
     DeviceEntry,
     ElsewhereEntry,
     Engine,
     EngineCacheEntry,
     Item,
     Memory,
-    PredictionEntry,
     ProblemEntry,
-    RangeEntry,
     RankMemory,
     Recommendation,
     Remark,
     RemedyEntry,
     Report,
     Request,
-    SourcedRange,
     Target,
-    TokensEntry,
     VerdictEntry,
     Worthwhile,
 )
-from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
+from planner.report.facts import TargetFacts, files_fingerprint, host_memory, load_peak_bytes
 from planner.report.findings import Findings, JudgedDraft, SetUp
 from planner.report.schemas import REPORT_SCHEMA
-from planner.report.trial_document import TrialEntry
+from planner.report.trial_document import (
+    CostEntry,
+    PredictionEntry,
+    RangeEntry,
+    SourcedRange,
+    TokensEntry,
+    TrialEntry,
+)
 from planner.speculation.compatibility import Compatibility
 from planner.speculation.draft_cost import DraftCost
 from planner.speculation.prediction import Prediction
@@ -110,6 +112,7 @@ def device_entry(device: Device) -> DeviceEntry:
         mig=device.mig,
         source=device.source.value,
         notes=list(device.notes),
+        driver_version=device.driver_version,
     )
 
 
@@ -146,15 +149,17 @@ def _target(facts: TargetFacts, plan: Plan) -> Target:
             AssumptionEntry(key=assumption.key, value=assumption.value, reason=assumption.reason)
             for assumption in facts.assumptions
         ],
+        fingerprint=facts.fingerprint,
     )
 
 
 def _memory(plan: Plan) -> Memory:
-    return Memory(per_rank=[_rank(rank_plan) for rank_plan in plan.ranks])
+    return Memory(per_rank=[_rank(plan, rank_plan) for rank_plan in plan.ranks])
 
 
-def _rank(rank_plan: RankPlan) -> RankMemory:
+def _rank(plan: Plan, rank_plan: RankPlan) -> RankMemory:
     total = rank_plan.breakdown.total
+    engine = plan.engine
     return RankMemory(
         rank=rank_plan.rank.index,
         stage=rank_plan.rank.stage,
@@ -163,6 +168,9 @@ def _rank(rank_plan: RankPlan) -> RankMemory:
         total_low_bytes=total.low_bytes,
         total_high_bytes=total.high_bytes,
         budget_bytes=rank_plan.verdict.budget_bytes,
+        pool_overshoot=engine.pool_overshoot(plan.serving, rank_plan.rank)
+        if isinstance(engine, MiscountsDraft)
+        else 0.0,
     )
 
 
@@ -177,6 +185,7 @@ def _item(item: LineItem) -> Item:
         source=item.source,
         formula=item.formula,
         inside_budget=item.inside_budget,
+        before_budget=item.before_budget,
     )
 
 
@@ -237,6 +246,7 @@ def _candidate(judged: JudgedDraft, rank: int | None) -> Candidate:
         verdict=None if judged.set_up is None else _verdict(judged.set_up),
         cost=_cost(judged.cost),
         prediction=_prediction(offer.prediction),
+        fingerprint=None if model is None else files_fingerprint(model.snapshot),
         trial=None if judged.trial is None else TrialEntry.model_validate(dict(judged.trial.document)),
     )
 

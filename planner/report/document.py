@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
 
 from planner.report.schemas import REPORT_SCHEMA
-from planner.report.trial_document import TrialEntry
+from planner.report.trial_document import CostEntry, PredictionEntry, TrialEntry
 
 AnswerName = Literal["fits", "tight", "does_not_fit", "unknown"]
 GroupName = Literal["target_weights", "draft_weights", "kv_cache", "runtime_overhead", "temporary_buffers"]
@@ -96,6 +96,7 @@ class DeviceEntry(Part):
     mig: bool
     source: Literal["nvml", "declared", "host"]
     notes: list[str]
+    driver_version: str | None = None
 
 
 class AssumptionEntry(Part):
@@ -107,7 +108,10 @@ class AssumptionEntry(Part):
 
 
 class Target(Part):
-    """The target, whole (not per rank). Where a figure is a range, the single field holds its high end."""
+    """The target, whole (not per rank). Where a figure is a range, the single field holds its high end.
+
+    ``fingerprint``: of a local folder's configuration and weight files; null for what has a commit.
+    """
 
     repo_id: str
     revision: str | None
@@ -123,6 +127,7 @@ class Target(Part):
     state_bytes_per_sequence: int
     cache_bytes: Bounds
     assumptions: list[AssumptionEntry]
+    fingerprint: str | None = None
 
 
 class Item(Part):
@@ -137,10 +142,14 @@ class Item(Part):
     source: str
     formula: str
     inside_budget: bool
+    before_budget: bool = False
 
 
 class RankMemory(Part):
-    """The memory plan of one rank; ``device`` is a position in the report's ``devices``."""
+    """The memory plan of one rank; ``device`` is a position in the report's ``devices``.
+
+    ``pool_overshoot``: bytes that the engine's pool takes beyond its budget for each byte of it.
+    """
 
     rank: int
     stage: int
@@ -149,6 +158,7 @@ class RankMemory(Part):
     total_low_bytes: NonNegativeInt
     total_high_bytes: NonNegativeInt
     budget_bytes: int | None
+    pool_overshoot: float = Field(default=0.0, ge=0)
 
 
 class Memory(Part):
@@ -224,52 +234,6 @@ class CompatibilityEntry(Part):
     checks: list[CheckEntry]
 
 
-class RangeEntry(Part):
-    """Two ends of a prediction."""
-
-    low: float
-    high: float
-
-
-class SourcedRange(RangeEntry):
-    """Two ends, and where they come from."""
-
-    source: str
-
-
-class TokensEntry(Part):
-    """The predicted decode speedup at one k."""
-
-    num_speculative_tokens: int
-    speedup: RangeEntry
-
-
-class PredictionEntry(Part):
-    """The predicted speedup at the best k. ``ceiling_speedup`` is 1 / (1 - acceptance): a ceiling, no estimate."""
-
-    num_speculative_tokens: int
-    acceptance: SourcedRange
-    mean_acceptance_length: RangeEntry
-    cost_ratio: SourcedRange
-    speedup: RangeEntry | None
-    ceiling_speedup: float
-    end_to_end_speedup: RangeEntry | None
-    break_even_acceptance: float | None
-    stops_paying_at_batch: int | None
-    by_num_speculative_tokens: list[TokensEntry]
-    notes: list[str]
-
-
-class CostEntry(Part):
-    """What the draft costs the target: cached tokens and full sequences without and with it."""
-
-    kv_tokens_alone: RangeEntry | None
-    kv_tokens_with_draft: RangeEntry | None
-    kv_tokens_lost_share: RangeEntry | None
-    max_concurrency_alone: float | None
-    max_concurrency_with_draft: float | None
-
-
 class Candidate(Part):
     """One draft: accepted, or rejected with reasons. What could not be sized has null memory."""
 
@@ -289,6 +253,7 @@ class Candidate(Part):
     verdict: VerdictEntry | None
     cost: CostEntry | None = None
     prediction: PredictionEntry | None = None
+    fingerprint: str | None = None
     trial: TrialEntry | None = None
 
 

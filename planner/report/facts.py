@@ -1,5 +1,7 @@
 """Facts about the target as a whole, before sharding and paging. Pure."""
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 from model_catalog.architecture import Assumption
@@ -33,6 +35,7 @@ class TargetFacts:
     state_per_sequence: ByteRange
     cache: ByteRange
     assumptions: tuple[Assumption, ...]
+    fingerprint: str | None = None
 
 
 def target_facts(model: Model, workload: Workload) -> TargetFacts:
@@ -64,7 +67,21 @@ def target_facts(model: Model, workload: Workload) -> TargetFacts:
             kv_dtype=cached,
         ),
         assumptions=architecture.assumptions,
+        fingerprint=files_fingerprint(snapshot),
     )
+
+
+def files_fingerprint(snapshot: ModelSnapshot) -> str | None:
+    """What changes when a local folder's model does: configuration, and the names and sizes of its weight files.
+
+    None for what has a commit, which says more. Weights that were changed in place keep their sizes: not seen.
+    """
+    if snapshot.source is not SnapshotSource.LOCAL:
+        return None
+    files = sorted((file.path, file.size_bytes) for file in checkpoint_files(snapshot.files, snapshot.config))
+    facts = [snapshot.config, snapshot.quantization_file, files]
+    text = json.dumps(facts, sort_keys=True, default=dict)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def stored_bytes(snapshot: ModelSnapshot) -> int | None:

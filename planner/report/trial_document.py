@@ -1,4 +1,4 @@
-"""The report's ``trial`` object: one pair as it was measured. Null is what was not measured or is not told."""
+"""The report's figures of speed: a pair as predicted, and its ``trial`` as measured. Null is what is not known."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,52 @@ class TrialPart(BaseModel):
     """Immutable, and nothing in it that the schema does not name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RangeEntry(TrialPart):
+    """Two ends of a prediction."""
+
+    low: float
+    high: float
+
+
+class SourcedRange(RangeEntry):
+    """Two ends, and where they come from."""
+
+    source: str
+
+
+class TokensEntry(TrialPart):
+    """The predicted decode speedup at one k."""
+
+    num_speculative_tokens: int
+    speedup: RangeEntry
+
+
+class PredictionEntry(TrialPart):
+    """The predicted speedup at the best k. ``ceiling_speedup`` is 1 / (1 - acceptance): a ceiling, no estimate."""
+
+    num_speculative_tokens: int
+    acceptance: SourcedRange
+    mean_acceptance_length: RangeEntry
+    cost_ratio: SourcedRange
+    speedup: RangeEntry | None
+    ceiling_speedup: float
+    end_to_end_speedup: RangeEntry | None
+    break_even_acceptance: float | None
+    stops_paying_at_batch: int | None
+    by_num_speculative_tokens: list[TokensEntry]
+    notes: list[str]
+
+
+class CostEntry(TrialPart):
+    """What the draft costs the target: cached tokens and full sequences without and with it."""
+
+    kv_tokens_alone: RangeEntry | None
+    kv_tokens_with_draft: RangeEntry | None
+    kv_tokens_lost_share: RangeEntry | None
+    max_concurrency_alone: float | None
+    max_concurrency_with_draft: float | None
 
 
 class EstimateEntry(TrialPart):
