@@ -11,7 +11,7 @@ from planner.speculation.prediction import Prediction
 from planner.trial.protocol import TrialRequest
 from planner.trial.result import Answer
 from planner.trial.runner import Outcome
-from planner.trial.statistics import Estimate, Measured, acceptance_intervals, measure
+from planner.trial.statistics import Estimate, Measured, acceptance_intervals, measure, steady
 from planner.trial.verdict import compare_acceptance, compare_memory, compare_speedup, outcome_of
 
 #: A pass of k + 1 positions does all that a plain step does; one that is this much cheaper shows a baseline that
@@ -164,8 +164,14 @@ def trial_mapping(summary: Summary) -> dict[str, Any]:
         "comparisons": [dict(item) for item in summary.comparisons],
         "outcome": outcome_of(summary.comparisons),
         "stopped_by": outcome.stopped_by,
-        "notes": [*outcome.notes, *summary.watched.notes, *outcome.failures],
+        "notes": [*_stalls(found), *outcome.notes, *summary.watched.notes, *outcome.failures],
     }
+
+
+def _stalls(found: Measured) -> list[str]:
+    if not found.stalled:
+        return []
+    return [f"{found.stalled} of {found.stalled + found.prompts} runs left out: the machine stalled in them"]
 
 
 def failed_mapping(request: TrialRequest, error: SpecplanError, *, backend: str) -> dict[str, Any]:
@@ -198,10 +204,11 @@ def failed_mapping(request: TrialRequest, error: SpecplanError, *, backend: str)
 
 def by_task(summary: Summary) -> dict[str, Mapping[str, Any]]:
     """Speedup and accepted tokens a pass of each task."""
-    tasks = dict.fromkeys(run.task for run in summary.outcome.runs)
+    runs = steady(summary.outcome.runs)
+    tasks = dict.fromkeys(run.task for run in runs)
     found: dict[str, Mapping[str, Any]] = {}
     for task in tasks:
-        measured = measure([run for run in summary.outcome.runs if run.task == task], seed=summary.request.seed)
+        measured = measure([run for run in runs if run.task == task], seed=summary.request.seed)
         found[task] = {
             "prompts": measured.prompts,
             "speedup": _estimate(_of_task(measured.speedup, measured.prompts)),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from planner.trial.prompts import groups
 from planner.trial.protocol import Event, PromptRun, TrialRequest
-from planner.trial.statistics import measure
+from planner.trial.statistics import measure, steady
 from planner.trial.worker.caches import CachedModel
 from planner.trial.worker.depth import best_depth, warm
 from planner.trial.worker.faults import code_of
@@ -110,6 +110,7 @@ def repeats_spread(runs: Sequence[PromptRun]) -> float | None:
 
     None where there are fewer than two runs. The halves hold other prompts, so the machine's own drift is less.
     """
+    runs = steady(runs)
     half = len(runs) // 2
     if not half:
         return None

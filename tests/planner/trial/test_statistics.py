@@ -103,3 +103,23 @@ def test_the_rate_of_a_position_has_an_interval_between_nought_and_one() -> None
     assert alike is not None
     assert (alike.low, alike.high) == pytest.approx((0.5, 0.5))
     assert acceptance_intervals([RUN])[0] is not None
+
+
+def test_a_run_in_which_the_machine_stalled_is_left_out_and_counted() -> None:
+    """One baseline that took ten times as long would make 1.5 into 4.1; the others say what is so."""
+    stalled = replace(RUN, baseline_seconds=18.0)
+    found = measure([RUN] * 5 + [stalled])
+    assert found.speedup.value == pytest.approx(1.5)
+    assert (found.prompts, found.stalled) == (5, 1)
+    slow_draft = replace(RUN, speculative_seconds=12.0)
+    assert measure([RUN] * 5 + [slow_draft]).speedup.value == pytest.approx(1.5)
+
+
+def test_of_three_runs_none_is_left_out() -> None:
+    assert measure([RUN, RUN, replace(RUN, baseline_seconds=18.0)]).stalled == 0
+
+
+@given(speeds=st.lists(st.floats(0.5, 0.99), min_size=4, max_size=11))
+def test_ordinary_spread_leaves_nothing_out(speeds: list[float]) -> None:
+    spread = [replace(RUN, baseline_seconds=1.8 * speed, speculative_seconds=1.2 * speed) for speed in speeds]
+    assert measure(spread).stalled == 0
