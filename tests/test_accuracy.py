@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
-from write_accuracy import DOCUMENT, Outcome, accuracy_document, orders, outcomes, spearman
+from accuracy_memory import accuracy_json
+from write_accuracy import DATA, DOCUMENT, Outcome, accuracy_document, orders, outcomes, spearman
 
 
 def coverage(rows: Sequence[Outcome]) -> float:
@@ -12,6 +13,10 @@ def coverage(rows: Sequence[Outcome]) -> float:
 
 def test_document_is_up_to_date() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == accuracy_document(), "run: make accuracy"
+
+
+def test_data_is_up_to_date() -> None:
+    assert DATA.read_text(encoding="utf-8") == accuracy_json(), "run: make accuracy"
 
 
 def test_predicted_ranges_hold_four_of_five_published_pairs() -> None:

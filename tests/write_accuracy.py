@@ -1,22 +1,20 @@
-"""Writes ``docs/accuracy.md``: what the predictor and the plan say of published measurements, misses included.
+"""Writes ``docs/accuracy.md`` and ``.json``: what is computed here of published measurements, misses included.
 
 Run from the repository's root: ``python tests/write_accuracy.py``. ``test_accuracy`` holds the file to it.
 """
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from accuracy_memory import accuracy_json, memory_sections
 from published_speedups import MEASURED, PublishedSpeedup, model, published_speedups
-from test_measured import ROWS as MEMORY_ROWS
-from test_measured import loaded, plan
 
 from model_catalog.drafts import DraftMethod
-from model_catalog.units import GIB
 from planner.declared_gpus import find_gpu
 from planner.engines.base import Draft
 from planner.speculation.prediction import Demand
@@ -25,6 +23,7 @@ from planner.speculation.speedup import ceiling_speedup, predict
 from planner.workload import Workload
 
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
+DATA: Final = DOCUMENT.with_suffix(".json")
 
 INTRODUCTION: Final = """\
 # How far to trust the figures
@@ -251,46 +250,22 @@ def _range(found: Range) -> str:
     return f"{found.low:.2f} to {found.high:.2f}"
 
 
-def _memory() -> str:
-    """Weights of a rank and cache bytes of a token against vLLM's start-up logs."""
-    rows = []
-    for row in MEMORY_ROWS:
-        if row.get("weights_gib") is None and "bytes_per_token" not in row.get("use", ()):
-            continue
-        made = plan(row)
-        if made is None:
-            continue
-        name = f"{row['model']}, tp {row.get('tp') or 1}"
-        if row.get("weights_gib") is not None and row.get("pp") in (1, None):
-            weights = loaded(made)
-            middle = (weights.low_bytes + weights.high_bytes) / 2 / GIB
-            rows.append((row["id"], name, "weights, GiB", *_compared(row["weights_gib"], middle)))
-        if "bytes_per_token" in row.get("use", ()) and made.cache is not None:
-            measured = row["available_kv_gib"] * GIB / row["kv_tokens"]
-            computed = made.cache.bytes_per_block / made.cache.block_size
-            rows.append((row["id"], name, "cache bytes a token", *_compared(measured, computed)))
-    within = sum(abs(float(row[-1].removesuffix(" %"))) <= 1 for row in rows)
-    heads = ("log", "model", "quantity", "measured", "computed", "error")
-    return (
-        "## Memory\n\nWhat vLLM printed at start, against the plan (the middle of its two bounds). Models of the "
-        "catalogue only;\nrotary tables count as weights, as in the log. Within 1 %: "
-        f"{_share(within, len(rows))}. `tests/test_measured.py` gives the reasons of misses.\n\n"
-        f"{_table(heads, rows)}"
-    )
-
-
-def _compared(measured: float, computed: float) -> tuple[str, str, str]:
-    digits = 0 if measured > 1000 else 2
-    return f"{measured:,.{digits}f}", f"{computed:,.{digits}f}", f"{100 * (computed / measured - 1):+.2f} %"
+def speedup_sections() -> tuple[str, ...]:
+    """The parts of the page on speedup, in order."""
+    found = outcomes()
+    return (INTRODUCTION, _summary(found), METHOD, _orders(found), _rows(found))
 
 
 def accuracy_document() -> str:
     """The whole file."""
-    found = outcomes()
-    parts = (INTRODUCTION, _summary(found), METHOD, _orders(found), _rows(found), _memory())
-    return "\n".join(parts)
+    return "\n".join(part for section in SECTIONS for part in section())
+
+
+#: What the file holds, in order. A further section is one more function that returns its parts.
+SECTIONS: Final[tuple[Callable[[], tuple[str, ...]], ...]] = (speedup_sections, memory_sections)
 
 
 if __name__ == "__main__":
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(accuracy_document(), encoding="utf-8")
+    DATA.write_text(accuracy_json(), encoding="utf-8")

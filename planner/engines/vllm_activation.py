@@ -21,9 +21,11 @@ from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.working_set import expert_workspaces, layer_activations, logits_bytes
 
 _FP32_BYTES: Final = 4
-# Sampler, bytes per logit beside the row in the model's dtype. Low: the fp32 copy alone (V2, Gumbel sampling).
-# High: copy, probabilities and exponential noise, 12 B (V1, vLLM >= 0.17; fitted 12.6 to 13 with padding).
+# Sampler, bytes per logit beside the row in the model's dtype. V2 runner: from the fp32 copy alone (Gumbel
+# sampling) to what V1 takes; too few starts of it state their peak to say more.
 _SAMPLER_BYTES_PER_LOGIT: Final = (4, 13)
+# V1 runner since 0.17: copy, probabilities and exponential noise are 12 B; fitted 12.6 to 13 with padding.
+_V1_SAMPLER_BYTES_PER_LOGIT: Final = (12, 13)
 # Before 0.17 the sampler sorted the whole vocabulary: fitted 32.7 (L40S) and 36.4 to 36.9 (H100).
 _SORTING_SAMPLER_BYTES_PER_LOGIT: Final = (30, 38)
 _FIRST_RELEASE_WITHOUT_SORT: Final = (0, 17)
@@ -157,11 +159,12 @@ def verification_logits(shape: EngineShape) -> tuple[LineItem, ...]:
 
 def sampler_bytes(shape: EngineShape, seqs: int) -> ByteRange:
     """Bytes of sampling ``seqs`` rows, which is what lowering ``--max-num-seqs`` saves at the peak."""
-    extra = (
-        _SAMPLER_BYTES_PER_LOGIT
-        if release_of(shape.version) >= _FIRST_RELEASE_WITHOUT_SORT
-        else _SORTING_SAMPLER_BYTES_PER_LOGIT
-    )
+    if shape.v2_runner:
+        extra = _SAMPLER_BYTES_PER_LOGIT
+    elif release_of(shape.version) >= _FIRST_RELEASE_WITHOUT_SORT:
+        extra = _V1_SAMPLER_BYTES_PER_LOGIT
+    else:
+        extra = _SORTING_SAMPLER_BYTES_PER_LOGIT
     low, high = (
         logits_bytes(
             rows=seqs,

@@ -70,7 +70,7 @@ def context_workspace_rows(shape: EngineShape) -> int:
 
 def _sequence_lines(shape: EngineShape, *, cache_groups: int, probabilistic_draft: bool) -> Iterator[LineItem]:
     seqs = shape.max_num_seqs
-    if shape.last_stage:
+    if shape.last_stage and shape.v2_runner:
         yield from _sampler_lines(shape)
     drafting = shape.draft or (shape.target if shape.method is DraftMethod.MTP else None)
     if probabilistic_draft and drafting is not None:

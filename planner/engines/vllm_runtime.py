@@ -69,7 +69,7 @@ def driver_growth(shape: EngineShape) -> LineItem:
 
 
 def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
-    """The graph estimate that is charged to the budget, and how far capture may exceed it outside.
+    """The graph estimate that is charged to the budget since 0.21, and how far capture may exceed it outside.
 
     Nothing with ``--enforce-eager``. EAGLE and MTP drafts capture two sets of their own, DFlash and DSpark one
     that records sampling too; stand-alone drafts none (vLLM 0.33.0 v1/worker/gpu/spec_decode).
@@ -98,6 +98,7 @@ def cuda_graphs(shape: EngineShape) -> tuple[LineItem, ...]:
             formula=f"{count} x {sizes} captured sizes x 24 to {per_graph // KIB} KiB, plus up to 400 MiB"
             + (f" and {logits:,} B of drafted logits" if logits else ""),
             owner=Owner.BOTH if drafting else Owner.TARGET,
+            inside_budget=shape.charges_graphs,
         ),
         _line(
             "cuda_graph_excess",

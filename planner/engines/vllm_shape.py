@@ -15,6 +15,12 @@ from planner.engines.base import EngineDefaults, Rank, Serving, layers_of
 VLLM_VERSION: Final = "0.33.0"
 HALF_BYTES: Final = 2  # bfloat16 and float16
 BLACKWELL_DATACENTER: Final = 10  # major compute capability of B200, B300 and GB200
+# v1/worker/gpu_worker.py: "CUDA graph memory profiling is enabled (default since v0.21.0)". Before, graphs lie
+# beside the budget: every start of 0.19 has the budget less weights, growth and peak left for the cache.
+_FIRST_RELEASE_THAT_CHARGES_GRAPHS: Final = (0, 21)
+# Release notes of vLLM 0.25.0 ("the default for all dense models") and 0.29.0 ("for all models").
+_FIRST_RELEASE_OF_V2_DENSE: Final = (0, 25)
+_FIRST_RELEASE_OF_V2: Final = (0, 29)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,17 @@ class EngineShape:
     def speculates_with_hidden_states(self) -> bool:
         """Whether the draft reads the target's hidden states (heads and MTP)."""
         return self.method in READS_HIDDEN_STATES
+
+    @property
+    def charges_graphs(self) -> bool:
+        """Whether this release takes its estimate of graph memory out of the budget, not beside it."""
+        return release_of(self.version) >= _FIRST_RELEASE_THAT_CHARGES_GRAPHS
+
+    @property
+    def v2_runner(self) -> bool:
+        """Whether this release runs the model in the V2 model runner, which keeps more and samples with less."""
+        first = _FIRST_RELEASE_OF_V2 if self.target.experts else _FIRST_RELEASE_OF_V2_DENSE
+        return release_of(self.version) >= first
 
     @property
     def draft_layers(self) -> int:

@@ -150,7 +150,7 @@ def activation(row: Row) -> tuple[ByteRange, float]:
 def activation_with_graphs(row: Row) -> tuple[ByteRange, float]:
     """Since 0.21 the printed peak includes the charged graph estimate (gpu_worker.py, peak_activation_memory)."""
     shape = engine_shape(row)
-    charged = sum_items(line for line in cuda_graphs(shape) if line.inside_budget)
+    charged = cuda_graphs(shape)[0].size
     return activation_peak(shape).size + charged, row["activation_gib"]
 
 
