@@ -96,9 +96,7 @@ class FreeBudget:
             self.breakdown.before_budget,
             self.breakdown.after_budget,
         )
-        taken, later = (
-            (before.high_bytes, after.high_bytes) if worst else (before.low_bytes, after.low_bytes)
-        )
+        taken, later = (before.high_bytes, after.high_bytes) if worst else (before.low_bytes, after.low_bytes)
         spared = inside.low_bytes if worst else inside.high_bytes
         left = self._may_use(free_bytes) - taken - later + self.overshoot * spared
         return _ratio(left, (free_bytes - taken) * (1 + self.overshoot))

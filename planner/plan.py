@@ -16,7 +16,7 @@ from planner.engines.base import (
 )
 from planner.errors import ParallelismError
 from planner.free_share import FreeBudget
-from planner.memory.breakdown import Group, MemoryBreakdown, Owner
+from planner.memory.breakdown import Group, MemoryBreakdown, Owner, sum_items
 from planner.verdict import (
     WORST_FIRST,
     Answer,
@@ -253,7 +253,8 @@ def _available(serving: Serving, plan: RankPlan) -> ByteRange | None:
         return ByteRange.point(pinned)
     if plan.verdict.budget_bytes is None:
         return None
-    inside, cache = plan.breakdown.inside_budget, plan.breakdown.of_group(Group.KV_CACHE)
+    inside = plan.breakdown.inside_budget
+    cache = sum_items(item for item in plan.breakdown.items if item.inside_budget and item.group is Group.KV_CACHE)
     rest_low, rest_high = inside.low_bytes - cache.low_bytes, inside.high_bytes - cache.high_bytes
     budget = plan.verdict.budget_bytes
     most = budget if plan.verdict.most_budget_bytes is None else plan.verdict.most_budget_bytes

@@ -227,7 +227,7 @@ def engine_options() -> Callable[[Decorated], Decorated]:
             default="vllm",
             show_default=True,
             metavar="NAME[==VERSION]",
-            help="The serving engine: vllm or transformers.",
+            help="The serving engine: vllm, sglang, tensorrt-llm or transformers.",
         ),
         valued("--tp", value=COUNT, text="Tensor parallel degree.  [devices / pp]"),
         valued("--pp", value=COUNT, default="1", text="Pipeline parallel degree."),

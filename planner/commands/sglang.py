@@ -41,7 +41,9 @@ _CACHE_DTYPES: Final = {
 def sglang_command(
     plan: Plan, *, version: str = KNOWN_VERSION, stops_paying_at_batch: int | None = None
 ) -> StartCommand:
-    """The server's command line. SGLang chooses its own memory fraction, which means something else than vLLM's.
+    """The server's command line. A memory fraction is written where the plan is SGLang's own.
+
+    Another engine's plan has one that means something else, so SGLang is then left to choose.
 
     ``stops_paying_at_batch``: mentioned, as SGLang has no switch by batch size.
 
@@ -76,10 +78,26 @@ def _serving(plan: Plan) -> Iterator[str]:
         yield from ("--quantization", setting(workload.quantization, "--quantization"))
     if workload.kv_cache_dtype != "auto":
         yield from ("--kv-cache-dtype", _cache_dtype(workload.kv_cache_dtype))
+    yield from _memory(plan)
     if workload.max_num_seqs is not None:
         yield from ("--max-running-requests", str(workload.max_num_seqs))
     elif plan.serving.draft is not None and workload.batch > _DEFAULT_REQUESTS:
         yield from ("--max-running-requests", str(workload.batch))
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    """What moves memory, where the plan is SGLang's own."""
+    workload = plan.serving.workload
+    if plan.engine.name != "sglang":
+        return
+    if plan.gpu_memory_utilization is not None:
+        yield from ("--mem-fraction-static", f"{plan.gpu_memory_utilization:.3f}")
+    if workload.max_num_batched_tokens is not None:
+        yield from ("--chunked-prefill-size", str(workload.max_num_batched_tokens))
+    if workload.block_size is not None:
+        yield from ("--page-size", str(workload.block_size))
+    if workload.enforce_eager:
+        yield "--disable-cuda-graph"
 
 
 def _speculation(plan: Plan, draft: Draft) -> Iterator[str]:
@@ -115,7 +133,8 @@ def _cache_dtype(name: str) -> str:
 
 def _notes(plan: Plan, version: str, stops_paying_at_batch: int | None) -> Iterator[str]:
     draft, workload = plan.serving.draft, plan.serving.workload
-    if workload.gpu_memory_utilization is not None or plan.gpu_memory_utilization is not None:
+    fraction = workload.gpu_memory_utilization or plan.gpu_memory_utilization
+    if fraction is not None and plan.engine.name != "sglang":
         yield (
             "no memory fraction is written: SGLang's --mem-fraction-static covers weights and cache only, and its "
             "own choice leaves room for the rest"

@@ -28,7 +28,7 @@ _DECODING_TYPES: Final = {
 _WITHOUT_OVERLAP: Final = frozenset({DraftMethod.DRAFT_MODEL, DraftMethod.NGRAM})
 #: The planner's spellings and TensorRT-LLM's (KvCacheConfig.dtype).
 _CACHE_DTYPES: Final = {"fp8": "fp8", "fp8_e4m3": "fp8", "nvfp4": "nvfp4"}
-Value = str | int | bool | Mapping[str, str | int]
+Value = str | int | bool | Mapping[str, str | int] | Mapping[str, str | int | float] | None
 
 
 def tensorrt_llm_command(
@@ -73,14 +73,31 @@ def _serving(plan: Plan) -> Iterator[str]:
 
 
 def _configuration(plan: Plan, draft: Draft | None, off_at: int | None) -> Iterator[tuple[str, Value]]:
-    workload = plan.serving.workload
-    if workload.kv_cache_dtype != "auto":
-        yield "kv_cache_config", {"dtype": _cache_dtype(workload.kv_cache_dtype)}
+    cache = _cache(plan)
+    if cache:
+        yield "kv_cache_config", cache
+    if plan.engine.name == "tensorrt-llm" and plan.serving.workload.enforce_eager:
+        yield "cuda_graph_config", None
     if draft is None:
         return
     if draft.method in _WITHOUT_OVERLAP:
         yield "disable_overlap_scheduler", True
     yield "speculative_config", _speculation(draft, off_at)
+
+
+def _cache(plan: Plan) -> dict[str, str | int | float]:
+    """The pool's settings; its fraction and blocks only where the plan is TensorRT-LLM's own."""
+    workload = plan.serving.workload
+    cache: dict[str, str | int | float] = {}
+    if workload.kv_cache_dtype != "auto":
+        cache["dtype"] = _cache_dtype(workload.kv_cache_dtype)
+    if plan.engine.name != "tensorrt-llm":
+        return cache
+    if plan.gpu_memory_utilization is not None:
+        cache["free_gpu_memory_fraction"] = round(plan.gpu_memory_utilization, 3)
+    if workload.block_size is not None:
+        cache["tokens_per_block"] = workload.block_size
+    return cache
 
 
 def _cache_dtype(name: str) -> str:
@@ -124,10 +141,11 @@ def _yaml(tree: Mapping[str, Value]) -> str:
 
 def _notes(plan: Plan, draft: Draft | None) -> Iterator[str]:
     workload = plan.serving.workload
-    yield (
-        "no memory fraction is written: TensorRT-LLM's is a fraction of what is free after loading, not of the "
-        "device (its default is 0.9)"
-    )
+    if plan.engine.name != "tensorrt-llm":
+        yield (
+            "no memory fraction is written: TensorRT-LLM's is a fraction of what is free after loading, not of "
+            "the device (its default is 0.9)"
+        )
     if draft is not None:
         if draft.method is DraftMethod.DRAFT_MODEL:
             yield "releases that do not know Draft_Target spell it DraftTarget"

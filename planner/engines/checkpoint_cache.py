@@ -13,6 +13,7 @@ from model_catalog.model import Model
 from planner.verdict import Reason
 from planner.workload import Workload
 
+_SERVERS: Final = frozenset({"vllm", "sglang", "tensorrt-llm"})
 #: What ModelOpt's names become in the engine.
 _ENGINE_NAMES: Final = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
 
@@ -23,8 +24,14 @@ def with_checkpoint_cache(workload: Workload, target: Model, engine: str) -> tup
     Sparse latent caches stay as they are: which packed row they take depends on the GPU's kernels.
     """
     wanted = target.quantization.cache_dtype if target.quantization is not None else None
-    if wanted is None or engine != "vllm" or workload.kv_cache_dtype != "auto":
+    if wanted is None or engine not in _SERVERS or workload.kv_cache_dtype != "auto":
         return workload, None
+    if engine != "vllm":
+        text = (
+            f"the checkpoint asks for a KV cache in {wanted}, which {engine} may take up: planned in 16 bits, the "
+            f"larger; --kv-cache-dtype settles it"
+        )
+        return workload, Reason(code="checkpoint_cache_dtype", text=text)
     rules = [rule for layer in target.architecture.layers for rule in layer.caches]
     latent = [rule for rule in rules if isinstance(rule, LatentAttention)]
     sparse = any(rule.indexer_bytes_per_token for rule in latent)

@@ -6,6 +6,8 @@ from typing import Final
 
 from model_catalog.errors import UsageError
 from planner.engines.base import EngineProfile
+from planner.engines.sglang import SglangProfile
+from planner.engines.tensorrt_llm import TensorRtLlmProfile
 from planner.engines.transformers import TransformersProfile
 from planner.engines.vllm import VllmProfile
 from planner.engines.vllm_shape import release_of
@@ -29,9 +31,19 @@ def _transformers(version: str | None) -> EngineProfile:
     return TransformersProfile() if version is None else TransformersProfile(version=version)
 
 
+def _sglang(version: str | None) -> EngineProfile:
+    return SglangProfile() if version is None else SglangProfile(version=version)
+
+
+def _tensorrt_llm(version: str | None) -> EngineProfile:
+    return TensorRtLlmProfile() if version is None else TensorRtLlmProfile(version=version)
+
+
 _PROFILES: Final[dict[str, Callable[[str | None], EngineProfile]]] = {
     "vllm": _vllm,
     "transformers": _transformers,
+    "sglang": _sglang,
+    "tensorrt-llm": _tensorrt_llm,
 }
 
 

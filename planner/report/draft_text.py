@@ -51,6 +51,7 @@ _TOLD_ELSEWHERE: Final = frozenset(
         *("reading_missing", "out_of_memory_at_start", "utilization_window_empty", "fraction_not_free"),
         *("no_cache_blocks", "pool_below_batch", "draft_over_budget", "vocabulary_refused", "tokens_differ"),
         *("pair_unknown", "low_acceptance", "slower_than_baseline", "stops_paying_under_load"),
+        "fraction_leaves_too_little",
     }
 )
 #: Leaves 80 columns for the whole row.

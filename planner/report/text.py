@@ -42,6 +42,8 @@ _ANSWERS: Final[dict[Answer, tuple[str, Style]]] = {
     Answer.UNKNOWN: ("CANNOT TELL", "unsure"),
 }
 
+#: What a memory fraction is taken of, where it is not the device's total.
+_BASES: Final = {"free_before_load": " free before loading", "free_after_load": " free after loading"}
 #: Reasons against a draft that the verdict on the pair says already.
 _TOLD_BY_THE_VERDICT: Final = frozenset({"does_not_fit", "reading_missing"})
 
@@ -200,8 +202,10 @@ def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> l
     rows: list[tuple[str, str, str]] = []
     if budget is not None:
         fraction = plan.gpu_memory_utilization
-        total = device.engine_total_bytes
-        note = f"{fraction:.3g} of {room(total.low_bytes)}" if fraction is not None and total is not None else ""
+        base = rank_plan.verdict.base_bytes
+        note = ""
+        if fraction is not None and base is not None:
+            note = f"{fraction:.3g} of {room(base)}{_BASES.get(plan.engine.budget_base, '')}"
         rows.append(("  inside the engine's budget", need(breakdown.inside_budget), ""))
         rows.append(("  outside it", need(breakdown.outside_budget), ""))
         rows.append(("Engine's budget", room(budget), note))
@@ -282,6 +286,8 @@ def _pool_text(plan: Plan) -> str:
     # Several groups of layers share the blocks, and a state fills one whatever its length: then no product holds.
     plain = cache.tokens == cache.blocks * cache.block_size
     held = f"{blocks} of {cache.block_size} = {tokens}" if plain else f"{blocks}, room for {tokens}"
+    if cache.block_size == 1:
+        held = tokens
     return (
         f"{room_range(cache.available)}: at least {held}, {cache.max_concurrency:.2f} sequences of "
         f"{work.context_tokens:,} at once"

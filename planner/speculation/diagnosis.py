@@ -111,6 +111,31 @@ KNOWN_PROBLEMS: Final = (
         ),
     ),
     KnownProblem(
+        code="fraction_leaves_too_little",
+        title="The memory fraction leaves too little beside the pool",
+        symptom=(
+            "SGLang or TensorRT-LLM makes its pool, then CUDA runs out of memory while graphs are captured or at "
+            "the first long prompt."
+        ),
+        seen_by="what comes after the pool exceeds the rest of the memory that the fraction is taken of",
+        sign=signs.fraction_leaves_too_little,
+        remedies=(
+            "leave --gpu-memory-utilization out: specplan then chooses one that works",
+            "run fewer tokens a step (--max-num-batched-tokens), or admit fewer sequences (--max-num-seqs)",
+        ),
+    ),
+    KnownProblem(
+        code="draft_cache_miscounted",
+        title="SGLang charges too little for the draft's cache",
+        symptom="CUDA runs out of memory when the draft's pool is made, though the pool was sized for both.",
+        seen_by="the draft's bytes a token exceed its layers at the target's size, which is what SGLang charges",
+        sign=signs.draft_cache_miscounted,
+        remedies=(
+            "keep the memory fraction that specplan writes: it leaves room for what is not charged",
+            "keep the draft's cache in fp8 (--draft-kv-cache-dtype fp8), or choose a head for this target",
+        ),
+    ),
+    KnownProblem(
         code="no_cache_blocks",
         title="No room for the KV cache",
         symptom=(

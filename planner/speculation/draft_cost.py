@@ -145,9 +145,14 @@ class _Pools:
 
 
 def _rest(plan: Plan, rank: RankPlan) -> ByteRange:
-    """All that the budget of one rank holds beside the cache; nothing where the pool is pinned."""
+    """All that the budget of one rank holds beside the cache; nothing where the pool is pinned.
+
+    Where the budget is a fraction of what loading leaves, all that was taken before.
+    """
     if plan.serving.workload.kv_cache_memory_bytes is not None:
         return ByteRange.point(0)
+    if plan.engine.budget_base == "free_after_load":
+        return rank.breakdown.before_budget
     return sum_items(
         item for item in rank.breakdown.items if item.inside_budget and item.group is not Group.KV_CACHE
     )
@@ -164,17 +169,26 @@ def _budgets(pair: Plan) -> list[int] | None:
     if pinned is not None:
         return [pinned] * len(pair.ranks)
     budgets = [rank.verdict.budget_bytes for rank in pair.ranks]
+    if pair.engine.budget_base == "free_after_load":
+        budgets = [rank.rank.device.free_bytes for rank in pair.ranks]
     known = [budget for budget in budgets if budget is not None]
     return known if len(known) == len(budgets) else None
 
 
 def _smallest_pool(plan: Plan, budgets: Iterable[int], rests: Iterable[int]) -> EngineCache:
     """The pool with the fewest blocks over all ranks; the engine agrees on one number."""
+    share = plan.gpu_memory_utilization if plan.engine.budget_base == "free_after_load" else None
     pools = [
-        plan.engine.pool(plan.serving, rank.rank, ByteRange.point(max(0, budget - rest)))
+        plan.engine.pool(plan.serving, rank.rank, _pool_room(budget - rest, share))
         for rank, budget, rest in zip(plan.ranks, budgets, rests, strict=True)
     ]
     return min((pool for pool in pools if pool is not None), key=lambda pool: pool.blocks)
+
+
+def _pool_room(left_bytes: int, share: float | None) -> ByteRange:
+    """What is left, or the engine's share of it."""
+    left = max(0, left_bytes)
+    return ByteRange.point(left if share is None else left * round(share * 10**9) // 10**9)
 
 
 def _cache(rank: RankPlan, owner: Owner) -> ByteRange:

@@ -10,6 +10,7 @@ from model_catalog.architecture import ChunkedAttention, RecurrentState
 from model_catalog.drafts import READS_HIDDEN_STATES, DraftMethod
 from model_catalog.units import GIB, ceil_share, to_gib
 from planner.devices import DeviceSource
+from planner.engines.sglang_cache import pair_cells
 from planner.engines.vllm_shape import release_of
 from planner.plan import Plan, RankPlan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
@@ -80,6 +81,8 @@ def pool_below_batch(case: Case) -> str | None:
 
 def fraction_not_free(case: Case) -> str | None:
     """The engine asks for more at start than is free."""
+    if case.plan.engine.budget_base != "total":
+        return None
     for rank in case.plan.ranks:
         beside, total = rank.verdict.beside_bytes, rank.rank.device.total_bytes
         if beside is None or beside >= 0 or total is None or rank.rank.device.free_bytes is None:
@@ -88,6 +91,36 @@ def fraction_not_free(case: Case) -> str | None:
             f"{case.plan.gpu_memory_utilization} of {rank.rank.device.name} and what lies beside it is "
             f"{to_gib(-beside, 'up')} GiB more than the {to_gib(rank.rank.device.free_bytes, 'down')} GiB free"
         )
+    return None
+
+
+def fraction_leaves_too_little(case: Case) -> str | None:
+    """A fraction of free memory whose rest does not hold what comes after the pool."""
+    if case.plan.engine.budget_base == "total":
+        return None
+    for rank in case.plan.ranks:
+        beside = rank.verdict.beside_bytes
+        if beside is not None and beside < 0:
+            later = rank.breakdown.after_budget
+            return (
+                f"{case.plan.gpu_memory_utilization} leaves {to_gib(-beside, 'up')} GiB too little on rank "
+                f"{rank.rank.index} for the {to_gib(later.high_bytes, 'up')} GiB that may come after the pool"
+            )
+    return None
+
+
+def draft_cache_miscounted(case: Case) -> str | None:
+    """SGLang charges the draft's cache as so many of the target's layers, and the draft's are larger."""
+    if case.plan.engine.name != "sglang":
+        return None
+    for rank in case.plan.ranks:
+        cells = pair_cells(case.plan.serving, rank.rank)
+        if cells.excess.high_bytes and case.plan.cache is not None:
+            beyond = cells.excess.high_bytes * case.plan.cache.tokens
+            return (
+                f"the draft keeps {cells.taken.high_bytes:,} B a token on each rank and is charged "
+                f"{cells.charged.low_bytes:,} B: a full pool takes {to_gib(beyond, 'up')} GiB beyond its budget"
+            )
     return None
 
 
