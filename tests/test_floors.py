@@ -25,13 +25,13 @@ FLOORS = (
     ("model_catalog.units", "model_catalog.bounds", "model_catalog.errors", "model_catalog.dtypes"),
     ("model_catalog",),
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
-    ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity"),
+    ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity", "planner.calibration"),
     ("planner.speculation", "planner.commands"),
     (
         *("planner.nvml", "planner.nvml_clocks", "planner.nvml_errors", "planner.nvml_fields"),
         "planner.nvml_memory",
         *("planner.declared_gpus", "planner.device_selection", "planner.host_memory"),
-        "planner.trial",
+        *("planner.trial", "planner.logs", "planner.calibration_store"),
     ),
     ("planner.report",),
     ("planner.cli",),
@@ -48,7 +48,7 @@ CATALOGUE_IO = {
     "model_catalog.tokenizer_source",
 }
 #: Modules of the planner that keep files of their own.
-PLANNER_IO = {"planner.trial.store"}
+PLANNER_IO = {"planner.trial.store", "planner.calibration_store"}
 
 
 def module_name(path: Path) -> str:

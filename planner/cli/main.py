@@ -22,6 +22,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Which drafts could serve a model, how much faster, and why not others?",
     ),
     "trial": ("planner.cli.trial", "Run one pair for a minute and measure whether the draft helps."),
+    "explain-log": (
+        "planner.cli.explain_log",
+        "An engine's start-up log beside the plan: which lines agree, which not, why.",
+    ),
     "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),
     "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),
     "models": ("planner.cli.models", "The embedded model catalogue: list, show, add."),

@@ -13,6 +13,7 @@ SCHEMA_OF_COMMAND: Final[Mapping[str, str]] = {
     "models": "specplan.models/1",
     "doctor": "specplan.doctor/1",
     "trial": "specplan.trial/1",
+    "explain-log": "specplan.explain_log/1",
 }
 
 
