@@ -137,13 +137,20 @@ def _read(candidate: Candidate, options: PlanOptions, output: Output) -> Draft:
     if row is None:
         output.advance(f"reading {candidate.repo_id}")
         model = load_model(
-            candidate.repo_id, offline=options.offline, output=output, dtype=options.dtype, as_draft=True
+            candidate.repo_id,
+            offline=options.offline,
+            output=output,
+            dtype=options.dtype,
+            on_the_fly=options.quantization if options.gguf else None,
+            as_draft=True,
+            as_gguf=options.gguf,
         )
     else:
         if row.kind is RepoKind.MODEL and draft_head_method(row.config) is not None:
             row = replace(row, kind=RepoKind.DRAFT_HEAD)
         require_model(row, draft_heads=True)
-        model = describe(row, dtype=options.dtype)
+        kind = options.quantization if options.gguf else None
+        model = describe(row, dtype=options.dtype, on_the_fly=kind, gguf=options.gguf)
     method = method_of(model)
     return Draft(method=method, num_speculative_tokens=1, model=model)
 

@@ -66,7 +66,15 @@ def _load(name: str, k: int, options: PlanOptions, target: Model, output: Output
         )
     if method is not None:
         return Draft(method=method, num_speculative_tokens=k)
-    model = load_model(name, offline=options.offline, output=output, dtype=options.dtype, as_draft=True)
+    model = load_model(
+        name,
+        offline=options.offline,
+        output=output,
+        dtype=options.dtype,
+        on_the_fly=options.quantization if options.gguf else None,
+        as_draft=True,
+        as_gguf=options.gguf,
+    )
     return Draft(method=method_of(model), num_speculative_tokens=k, model=model)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model_catalog.catalogue import lookup, near_names
 from model_catalog.dtypes import FLOAT32
-from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError, SpecplanError
+from model_catalog.errors import ModelGatedError, ModelNotFoundError, NetworkError, SpecplanError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model, describe
 from model_catalog.repo_kind import require_model
@@ -21,6 +21,7 @@ from model_catalog.snapshot import (
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner.cli.options import PlanOptions
 from planner.cli.output import Output
+from planner.memory.kv_cache import GGML_CACHE_FORMATS
 from planner.trial.embedded import EMBEDDED, embedded_config, embedded_folder, is_made
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -46,10 +47,12 @@ def load_model(
     on_the_fly: str | None = None,
     as_draft: bool = False,
     from_gguf: bool = False,
+    as_gguf: bool = False,
 ) -> Model:
     """A model by the name a user typed, read and weighed.
 
     ``from_gguf``: a repo that holds GGUF files only will do; its weights are then those of its configuration.
+    ``as_gguf``: weights are planned as a GGUF file holds them, of the type ``on_the_fly``.
 
     Raises:
         UsageError: not a name. ModelError: missing, gated, malformed, not a model. NetworkError: not to be had.
@@ -62,7 +65,7 @@ def load_model(
             snapshot, kind=RepoKind.MODEL, weights_from=WeightsKnownFrom.CONFIG, weight_groups=(), files=()
         )
     require_model(snapshot, draft_heads=as_draft)
-    model = describe(snapshot, dtype=dtype, on_the_fly=on_the_fly)
+    model = describe(snapshot, dtype=dtype, on_the_fly=on_the_fly, gguf=as_gguf)
     for note in dict.fromkeys((*snapshot.notes, *model.weights.notes)):
         output.note("model", f"{snapshot.repo_id}: {note}")
     return model
@@ -76,14 +79,35 @@ def load_target(name: str, options: PlanOptions, engine_name: str, output: Outpu
     Raises:
         SpecplanError: as ``load_model``.
     """
+    _check_cache_names(options)
     target = load_model(
-        name, offline=options.offline, output=output, dtype=options.dtype, on_the_fly=options.quantization
+        name,
+        offline=options.offline,
+        output=output,
+        dtype=options.dtype,
+        on_the_fly=options.quantization,
+        as_gguf=options.gguf,
     )
+    if options.gguf and options.quantization is None:
+        output.note(
+            "file_type", "planned as a GGUF file of the checkpoint's own type: --quantization q4_k_m is smaller"
+        )
     if engine_name != "transformers" or options.dtype != "auto" or target.architecture.dtype is not FLOAT32:
         return target, options
     output.note("dtype", "transformers keeps the float32 of the checkpoint: --dtype bfloat16 would halve it")
     options = replace(options, dtype=FLOAT32.name)
     return describe(target.snapshot, dtype=options.dtype, on_the_fly=options.quantization), options
+
+
+def _check_cache_names(options: PlanOptions) -> None:
+    """Block types of ggml are llama.cpp's alone."""
+    for name in (options.kv_cache_dtype, options.draft_kv_cache_dtype):
+        if not options.gguf and name.strip().lower() in GGML_CACHE_FORMATS:
+            raise UsageError(
+                f"{options.engine_name} has no {name} cache",
+                subject="--kv-cache-dtype",
+                hint="use auto or fp8, or --engine llama.cpp",
+            )
 
 
 def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:

@@ -55,6 +55,16 @@ class PlanOptions:
     output_tokens: int | None = None
     also_for: tuple[str, ...] = ()
 
+    @property
+    def engine_name(self) -> str:
+        """The engine without its release."""
+        return self.engine.partition("==")[0].strip().lower()
+
+    @property
+    def gguf(self) -> bool:
+        """Whether weights are GGUF files, target's and draft's, of the type ``--quantization`` names."""
+        return self.engine_name == "llama.cpp"
+
     def demand(self) -> Demand:
         """The load of a prediction: half of the context each for prompt and output, 1024 at most.
 
@@ -236,8 +246,10 @@ def engine_options() -> Callable[[Decorated], Decorated]:
         ),
         valued("--memory-limit", value=SIZE, text="Never plan beyond this much of a device (shared cards)."),
         click.option("--dtype", default="auto", metavar="NAME", help="As the engine names it."),
-        click.option("--quantization", metavar="NAME", help="As the engine names it: fp8, bitsandbytes, ..."),
-        click.option("--kv-cache-dtype", default="auto", metavar="NAME", help="As the engine names it: fp8, ..."),
+        click.option("--quantization", metavar="NAME", help="As the engine names it: fp8, q4_k_m, ..."),
+        click.option(
+            "--kv-cache-dtype", default="auto", metavar="NAME", help="As the engine names it: fp8, q8_0, ..."
+        ),
         click.option(
             "--draft-kv-cache-dtype", default="auto", metavar="NAME", help="The same for the draft's cache."
         ),

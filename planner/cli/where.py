@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from model_catalog.errors import UsageError
 from planner.cli.options import PlanOptions
@@ -11,6 +12,9 @@ from planner.declared_gpus import parse_gpu_option
 from planner.device_selection import HOST_CHOICE, select_devices
 from planner.devices import Device
 from planner.errors import HardwareError, ParallelismError
+
+#: Engines whose profile knows the host's memory.
+_ON_HOSTS: Final = frozenset({"transformers", "llama.cpp"})
 
 
 def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
@@ -29,11 +33,11 @@ def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
     if options.gpu is not None:
         return _declared(options.gpu, options)
     if options.devices == HOST_CHOICE:
-        if options.engine.partition("==")[0].strip().lower() != "transformers":
+        if options.engine_name not in _ON_HOSTS:
             raise UsageError(
                 "that engine is planned on GPUs only, not in host memory",
                 subject=f"--devices cpu --engine {options.engine}",
-                hint="add --engine transformers, or plan for a GPU you name: --gpu h100-80gb",
+                hint="add --engine llama.cpp or transformers, or plan for a GPU you name: --gpu h100-80gb",
             )
         from planner.host_memory import host_device  # noqa: PLC0415 - read only where asked for
 

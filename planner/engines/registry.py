@@ -6,6 +6,7 @@ from typing import Final
 
 from model_catalog.errors import UsageError
 from planner.engines.base import EngineProfile
+from planner.engines.llama_cpp import LlamaCppProfile
 from planner.engines.sglang import SglangProfile
 from planner.engines.tensorrt_llm import TensorRtLlmProfile
 from planner.engines.transformers import TransformersProfile
@@ -39,9 +40,14 @@ def _tensorrt_llm(version: str | None) -> EngineProfile:
     return TensorRtLlmProfile() if version is None else TensorRtLlmProfile(version=version)
 
 
+def _llama_cpp(version: str | None) -> EngineProfile:
+    return LlamaCppProfile() if version is None else LlamaCppProfile(version=version)
+
+
 _PROFILES: Final[dict[str, Callable[[str | None], EngineProfile]]] = {
     "vllm": _vllm,
     "transformers": _transformers,
+    "llama.cpp": _llama_cpp,
     "sglang": _sglang,
     "tensorrt-llm": _tensorrt_llm,
 }

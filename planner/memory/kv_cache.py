@@ -64,6 +64,11 @@ _SCALED_FORMATS: Final = {
         KvFormat(name="nvfp4_ds_mla", bytes_per_16_elements=9, packed_latent=True),
     )
 }
+#: ggml's block types, as llama.cpp stores rows in them (``model_catalog.gguf_types``): halves of blocks of 32.
+GGML_CACHE_FORMATS: Final = {
+    name: KvFormat(name=name, bytes_per_16_elements=half)
+    for name, half in (("q8_0", 17), ("q5_1", 12), ("q5_0", 11), ("q4_1", 10), ("q4_0", 9), ("iq4_nl", 9))
+}
 
 
 def kv_format(kv_dtype: str, model_dtype: DType) -> KvFormat:
@@ -73,7 +78,7 @@ def kv_format(kv_dtype: str, model_dtype: DType) -> KvFormat:
         UsageError: for a name that is neither a dtype nor a known scaled format.
     """
     name = kv_dtype.strip().lower()
-    scaled = _SCALED_FORMATS.get(name)
+    scaled = _SCALED_FORMATS.get(name) or GGML_CACHE_FORMATS.get(name)
     if scaled is not None:
         return scaled
     dtype = model_dtype if name == "auto" else find_dtype(name)
