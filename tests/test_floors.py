@@ -25,7 +25,10 @@ FLOORS = (
     ("model_catalog.units", "model_catalog.bounds", "model_catalog.errors", "model_catalog.dtypes"),
     ("model_catalog",),
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
-    ("planner.engines", "planner.verdict", "planner.plan", "planner.capacity", "planner.calibration"),
+    (
+        *("planner.engines", "planner.verdict", "planner.free_share", "planner.plan", "planner.capacity"),
+        "planner.calibration",
+    ),
     ("planner.speculation", "planner.commands"),
     (
         *("planner.nvml", "planner.nvml_clocks", "planner.nvml_errors", "planner.nvml_fields"),

@@ -14,7 +14,8 @@ from model_catalog.drafts import DraftMethod
 from model_catalog.model import Model
 from model_catalog.units import GIB
 from planner.devices import Device, DeviceProcess
-from planner.engines.base import Draft, Serving
+from planner.engines.base import Draft, EngineProfile, Serving
+from planner.engines.sglang import SglangProfile
 from planner.engines.vllm import VllmProfile
 from planner.plan import Plan, make_plan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
@@ -61,6 +62,7 @@ def plan_of(
     target: Model = TARGET,
     card: Device = ROOMY,
     version: str = "0.33.0",
+    engine: EngineProfile | None = None,
     **work: object,
 ) -> Plan:
     values: dict[str, Any] = dict(work)
@@ -70,7 +72,7 @@ def plan_of(
     elif draft is not None:
         chosen = Draft(method=DraftMethod.DRAFT_MODEL, num_speculative_tokens=3, model=draft)
     serving = Serving(target=target, draft=chosen, workload=replace(Workload(), **values))
-    return make_plan(serving, [card], VllmProfile(version=version))
+    return make_plan(serving, [card], engine or VllmProfile(version=version))
 
 
 def pair(verdict: CompatibilityVerdict, **check: object) -> Compatibility:
@@ -147,6 +149,20 @@ SHOWN: dict[str, tuple[Plan, Compatibility | None, Prediction | None, str]] = {
         "no gpu_memory_utilization",
     ),
     "fraction_not_free": (plan_of(card=BUSY, gpu_memory_utilization=0.9), None, None, "0.9 of made GPU"),
+    # 0.99 of what is free before loading leaves less than 0.8 GiB for the working peak.
+    "fraction_leaves_too_little": (
+        plan_of(engine=SglangProfile(), gpu_memory_utilization=0.99),
+        None,
+        None,
+        "0.99 leaves",
+    ),
+    # 4 layers of 2 KV heads of 64 are 2,048 B a token, a layer 512 B; the draft's layer of 8 heads 2,048 B.
+    "draft_cache_miscounted": (
+        plan_of(model_of(llama(num_hidden_layers=1, num_key_value_heads=8), "made/wide"), engine=SglangProfile()),
+        None,
+        None,
+        "keeps 2,048 B a token on each rank and is charged 512 B",
+    ),
     # One sequence of 131,072 tokens needs 0.25 GiB; 0.1 GiB was pinned.
     "no_cache_blocks": (
         plan_of(context_tokens=131_072, kv_cache_memory_bytes=GIB // 10),
