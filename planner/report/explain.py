@@ -29,7 +29,7 @@ def explain_text(plan: Plan, assumptions: Sequence[Assumption] = ()) -> str:
 
 
 def _receipt(item: LineItem, *, budgeted: bool) -> str:
-    where = (", inside the budget" if item.inside_budget else ", outside the budget") if budgeted else ""
+    where = f", {_where(item)} the budget" if budgeted else ""
     size = (
         f"{item.high_bytes:,} B"
         if item.low_bytes == item.high_bytes
@@ -40,6 +40,12 @@ def _receipt(item: LineItem, *, budgeted: bool) -> str:
     lines += _wrapped(f"{safe_line(item.formula)} = {size}", first="    ", rest="      ")
     lines += _wrapped(f"{item.basis.value}{where}; source: {safe_line(item.source)}", first="    ", rest="      ")
     return "\n".join(lines)
+
+
+def _where(item: LineItem) -> str:
+    if item.inside_budget:
+        return "inside"
+    return "taken before" if item.before_budget else "outside"
 
 
 def _wrapped(text: str, *, first: str, rest: str) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from planner.devices import Device, DeviceSource
-from planner.memory.breakdown import Group, MemoryBreakdown
+from planner.memory.breakdown import Group, LineItem, MemoryBreakdown
 from planner.plan import Plan, RankPlan
 from planner.report.advice import NO_ADVICE, Advice
 from planner.report.draft_text import (
@@ -183,7 +183,7 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
                 (
                     f"  {safe_line(item.label)[:28]}",
                     need(item.size),
-                    _line_basis(item.basis.value, item.inside_budget),
+                    _line_basis(item),
                 )
                 for item in items
             ]
@@ -193,8 +193,10 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
     return table(shown, [title, "Memory", "Known"], "lrl")
 
 
-def _line_basis(basis: str, inside_budget: bool) -> str:
-    return basis if inside_budget else f"{basis}, outside"
+def _line_basis(item: LineItem) -> str:
+    if item.inside_budget:
+        return item.basis.value
+    return f"{item.basis.value}, {'before' if item.before_budget else 'outside'}"
 
 
 def _room_rows(rank_plan: RankPlan, breakdown: MemoryBreakdown, plan: Plan) -> list[tuple[str, str, str]]:
