@@ -28,7 +28,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def trial(home: Path, server: HubServer, *options: str) -> tuple[int, Mapping[str, Any], str]:
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    short = "--devices cpu --trial-seconds 6 --new-tokens 40 --num-speculative-tokens 4 --json -".split()
+    quick = ["--trial-seconds", "6", "--new-tokens", "40", "--num-speculative-tokens", "4"]
+    short = ["--devices", "cpu", "--json", "-", *quick]
     done = subprocess.run(
         [sys.executable, "-m", "planner.cli.main", "trial", "org/big", "org/small", *short, *options],
         env={**kept, "PYTHONPATH": str(ROOT), "HOME": str(home), "HF_ENDPOINT": server.url, "LC_ALL": "C.UTF-8"},
