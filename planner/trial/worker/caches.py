@@ -137,7 +137,7 @@ class CachedModel:
         if self.cache is None:
             raise UncroppableCacheError(f"{self.model_type}: it keeps its state elsewhere than in a cache")
         self.width += ids.shape[1]
-        logits: torch.Tensor = out.logits[:, -keep:]
+        logits: torch.Tensor = out.logits[:, -keep:].to(self.device)
         return logits
 
     def prepare(self, *, reads_several: bool) -> None:

@@ -162,7 +162,7 @@ class _Speculation:
         self.decoded.verify_seconds += finish - middle
 
     def _propose(self) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
-        """K tokens of each row, [rows, k], and the distributions that they were drawn from."""
+        """Proposals for each row, [rows, k], and the distributions that they were drawn from, one a step."""
         tokens: list[torch.Tensor] = []
         shares: list[torch.Tensor | None] = []
         unread = self._unread.to(self._draft.device)
@@ -191,14 +191,14 @@ class _Speculation:
             self._target.read(torch.tensor([missing], device=self._target.device))
             self._target.settle()
 
-    def _take_back(self, all_accepted: bool) -> None:
+    def _take_back(self, one_accepted_all: bool) -> None:
         """Leave the target one token to read, and the draft one too, or two where it never read its last proposal.
 
         The draft's rows all have as many to read: one that has read more than another reads its last token twice.
         """
         if not self._target.by_snapshot:
             self._target.rewind([len(text) - 1 for text in self._texts])
-        if all_accepted:
+        if one_accepted_all:
             self._draft.rewind([len(text) - 2 for text in self._texts])
             pairs = [text[-2:] for text in self._texts]
             self._unread = torch.tensor(pairs, device=self._target.device)

@@ -194,9 +194,9 @@ def slowly(seconds: float) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("k", [3, None])
 def test_a_slow_pair_ends_in_time(k: int | None) -> None:
-    """50 ms a pass: a whole sweep would take half a minute, and all prompts two minutes."""
+    """50 ms a pass: a whole sweep would take a quarter of a minute, and all prompts two minutes."""
     slow = slowly(0.05)
-    request = replace(REQUEST, num_speculative_tokens=k, seconds=3.0, new_tokens=8)
+    request = replace(REQUEST, num_speculative_tokens=k, seconds=2.0, new_tokens=8)
     start = time.perf_counter()
     events = tried(request, slow(decoder("llama", layers=1)), slow(decoder("llama", layers=1, seed=1)))
     took = time.perf_counter() - start
@@ -209,7 +209,7 @@ def test_a_slow_pair_ends_in_time(k: int | None) -> None:
 def test_the_sweep_leaves_two_thirds_of_the_time() -> None:
     slow = slowly(0.02)
     marks: dict[str, float] = {}
-    request = replace(REQUEST, num_speculative_tokens=None, seconds=3.0)
+    request = replace(REQUEST, num_speculative_tokens=None, seconds=2.4)
     pair = cached(slow(decoder("llama", layers=1))), cached(slow(decoder("llama", layers=1, seed=1)))
     start = time.perf_counter()
 
@@ -217,7 +217,7 @@ def test_the_sweep_leaves_two_thirds_of_the_time() -> None:
         marks.setdefault(event.name, time.perf_counter() - start)
 
     Trial(*pair, tokenizer, request, note).run()
-    assert marks["warmed"] < 1.0 + 0.5  # a round may have begun
+    assert marks["warmed"] < 0.8 + 0.5  # a round may have begun
 
 
 class KnownPair:

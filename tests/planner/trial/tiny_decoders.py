@@ -82,12 +82,26 @@ _KINDS: Final[Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
     "bamba": (
         "BambaConfig",
         "BambaForCausalLM",
-        {**_MAMBA, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "attn_layer_indices": [1, 3]},
+        {
+            **_MAMBA,
+            "mamba_n_heads": 4,
+            "mamba_d_head": 16,
+            "mamba_n_groups": 1,
+            "mamba_chunk_size": 8,
+            "attn_layer_indices": [1, 3],
+        },
     ),
     "falcon_h1": (
         "FalconH1Config",
         "FalconH1ForCausalLM",
-        {**_MAMBA, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1},
+        {
+            **_MAMBA,
+            "mamba_d_ssm": 64,
+            "mamba_n_heads": 4,
+            "mamba_d_head": 16,
+            "mamba_n_groups": 1,
+            "mamba_chunk_size": 8,
+        },
     ),
     "qwen3_next": (
         "Qwen3NextConfig",
@@ -105,12 +119,15 @@ _KINDS: Final[Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
         {"lru_width": 32, "attention_window_size": WINDOW},
     ),
 }
+_OF_FOUR_LAYERS: Final = frozenset({"bamba", "qwen3_next", "lfm2", "recurrent_gemma"})
 
 
-def decoder(kind: str, *, seed: int = 0, layers: int = 4, **sizes: Any) -> Any:
+def decoder(kind: str, *, seed: int = 0, layers: int | None = None, **sizes: Any) -> Any:
     """A model with random weights in float32; ``sizes`` overrides its configuration."""
     torch.manual_seed(seed)
     configuration, name, own = _KINDS[kind]
+    # Two hold one of each kind of layer, but where recurrent and attention layers take turns by fours.
+    layers = layers or (4 if kind in _OF_FOUR_LAYERS else 2)
     common = {**_COMMON, "num_hidden_layers": layers}
     if kind == "gpt2":
         common = {name: common[name] for name in ("vocab_size", "initializer_range", "tie_word_embeddings")}
