@@ -27,7 +27,7 @@ FLOORS = (
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
     (
         *("planner.engines", "planner.verdict", "planner.free_share", "planner.plan", "planner.capacity"),
-        "planner.calibration",
+        *("planner.calibration", "planner.recheck"),
     ),
     ("planner.speculation", "planner.commands"),
     (

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "planner.cli.explain_log",
         "An engine's start-up log beside the plan: which lines agree, which not, why.",
     ),
+    "check": ("planner.cli.check", "Before a launch: does a saved plan still hold on this machine?"),
     "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),
     "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),
     "models": ("planner.cli.models", "The embedded model catalogue: list, show, add."),

@@ -101,6 +101,15 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
     if target == STDOUT:
         sys.stdout.write(text)
         return
+    write_file(text, target, option="--json", what="document")
+
+
+def write_file(text: str, target: str, *, option: str, what: str) -> None:
+    """Write a text to a path, as a whole or not at all.
+
+    Raises:
+        UsageError: the path that ``option`` gave cannot be written.
+    """
     path = Path(target)
     try:
         if path.exists() and not path.is_file():
@@ -108,10 +117,11 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
         else:
             _replace(path.resolve(), text)  # a link keeps pointing where it points
     except OSError as cause:
+        or_stdout = ", or - for stdout" if option == "--json" else ""
         raise UsageError(
-            f"the document cannot be written: {cause.strerror or cause}",
+            f"the {what} cannot be written: {cause.strerror or cause}",
             subject=str(path),
-            hint="give --json a path in a folder that exists and may be written, or - for stdout",
+            hint=f"give {option} a path in a folder that exists and may be written{or_stdout}",
         ) from cause
 
 

@@ -74,6 +74,16 @@ def _fraction(text: str) -> float:
     return fraction
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError as cause:
+        raise ValueError(f"{text!r} is not a number") from cause
+    if not 0 <= seconds <= 86_400:
+        raise ValueError(f"{text!r} must be at least 0 and at most 86,400 (a day)")
+    return seconds
+
+
 def read_token_range(text: str) -> TokenRange:
     """Read ``5`` or ``3-8``.
 
@@ -97,6 +107,7 @@ def read_token_range(text: str) -> TokenRange:
 COUNT: Final = Value(metavar="N", read=_count, hint="give a whole number, for example 8192")
 SIZE: Final = Value(metavar="SIZE", read=_size, hint="write a size with its unit, for example 24GiB or 24GB")
 SHARE: Final = Value(metavar="P%", read=parse_share, hint="write a share such as 15% or 0.15")
+SECONDS: Final = Value(metavar="SECONDS", read=_seconds, hint="give a number of seconds, for example 30")
 FRACTION: Final = Value(
     metavar="F", read=_fraction, hint="give a fraction such as 0.9, or leave it out: specplan finds what works"
 )

@@ -8,6 +8,7 @@ from planner import __version__
 REPORT_SCHEMA: Final = "specplan.report/1"
 #: By command; the others write the report.
 SCHEMA_OF_COMMAND: Final[Mapping[str, str]] = {
+    "check": "specplan.check/1",
     "devices": "specplan.devices/1",
     "gpus": "specplan.gpus/1",
     "models": "specplan.models/1",
