@@ -123,7 +123,7 @@ def _context(serving: Serving, workload: Workload) -> int | None:
     return workload.context_tokens if matters else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CalibratedEngine:
     """An engine whose overhead lines are measured ones wherever a calibration has exactly their key."""
 
@@ -175,8 +175,18 @@ class CalibratedEngine:
 
     def calibration(self, serving: Serving, device: Device) -> Calibration | None:
         """What was measured under exactly this set-up."""
+        return self.calibrations.get(self._key(serving, device))
+
+    def drivers(self, serving: Serving, device: Device) -> frozenset[str]:
+        """Drivers under which exactly this set-up was measured, whatever the driver here."""
+        wanted = replace(self._key(serving, device), driver=None)
+        return frozenset(
+            key.driver for key in self.calibrations if key.driver and replace(key, driver=None) == wanted
+        )
+
+    def _key(self, serving: Serving, device: Device) -> CalibrationKey:
         defaults = self.inner.defaults(serving, device)
-        return self.calibrations.get(calibration_key(serving, device, self.inner, defaults, self.driver))
+        return calibration_key(serving, device, self.inner, defaults, self.driver)
 
 
 def _measured(item: LineItem, calibration: Calibration) -> LineItem:

@@ -45,8 +45,7 @@ def command(file: str, **given: object) -> int:
     log = read_log(_read(file, output))
     log = replace(log, settings=with_options(log.settings, given))
     planned = plan_log(log, log.settings, dict(given), output)
-    lines = () if planned is None else compare_log(planned.plan, log, unknown=planned.unknown)
-    answer = LogAnswer(log=_told(log), plan=None if planned is None else planned.plan, lines=lines)
+    answer = _compared(log, planned)
     if given["save"]:
         answer = _save(answer, planned, file)
     exit_code = _exit_code(answer)
@@ -59,6 +58,16 @@ def command(file: str, **given: object) -> int:
         }
     )
     return exit_code
+
+
+def _compared(log: StartLog, planned: LogPlan | None) -> LogAnswer:
+    told = _told(log)
+    if planned is None:
+        return LogAnswer(log=told, plan=None, lines=(), why_not="the log names no model: --model TARGET")
+    if planned.plan is None:
+        return LogAnswer(log=told, plan=None, lines=(), why_not=planned.why_not)
+    lines = compare_log(planned.plan, log, unknown=planned.unknown)
+    return LogAnswer(log=told, plan=planned.plan, lines=lines)
 
 
 def _read(file: str, output: Output) -> str:
@@ -100,8 +109,8 @@ def _exit_code(answer: LogAnswer) -> int:
 
 def _save(answer: LogAnswer, planned: LogPlan | None, file: str) -> LogAnswer:
     """Keep the overheads, unless it is not certain what they are the overheads of."""
-    if planned is None:
-        return replace(answer, not_saved="the log names no model")
+    if planned is None or planned.plan is None:
+        return replace(answer, not_saved=answer.why_not)
     obstacle = _obstacle(answer, planned)
     lines = {} if obstacle else measured_lines(planned.plan, answer.log)
     if obstacle is None and not lines:

@@ -7,6 +7,7 @@ import click
 from model_catalog.errors import SpecplanError
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
+from planner.cli.calibrations import tell_calibrations, with_calibrations
 from planner.cli.drafts import NO_DRAFT, Offers, check_draft_names
 from planner.cli.failure import EXIT_INTERRUPTED, EXIT_NO, EXIT_OF_ANSWER, EXIT_TRIAL, exit_code_of
 from planner.cli.model_source import load_target
@@ -85,6 +86,7 @@ def fit(
     RepoRef.parse(target_name)  # a mistyped name is told before any driver is asked
     devices = choose_devices(options, output)
     tp = tensor_parallel(options, devices)
+    engine = with_calibrations(engine, devices, driver=options.driver, fresh=trial is not None and trial.fresh)
     target, options = load_target(target_name, options, engine.name, output)
     workload, remark = with_checkpoint_cache(options.workload(tp), target, engine.name)
     if remark is not None:
@@ -119,6 +121,7 @@ def fit(
         elif trials.failure is not None:
             findings = find_with(gathered.offers, trials.found)
         failure = trials.failure
+    tell_calibrations(findings.told.plan, output)
     facts = target_facts(target, workload)
     advice = advise(findings, options.also_for)
     if advice.why_not is not None:

@@ -39,9 +39,13 @@ _FALLBACK_CONTEXT: Final = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan:
-    """The plan of a log's start. ``unknown``: settings that nobody said, by the names of ``logs.compare``."""
+    """The plan of a log's start, or why the engine as planned refuses it.
 
-    plan: Plan
+    ``unknown``: settings that nobody said, by the names of ``logs.compare``.
+    """
+
+    plan: Plan | None
+    why_not: str
     where: LogDevices
     unknown: frozenset[str]
     exact_version: bool
@@ -68,9 +72,14 @@ def plan_log(log: StartLog, settings: LogSettings, given: dict[str, Any], output
     if remark is not None:
         output.note(remark.code, remark.text)
     serving = Serving(target=target, draft=draft, workload=work)
-    serving = _with_defaults(serving, settings, where, engine, unknown)
+    plan, why_not = None, ""
+    try:
+        plan = make_plan(_with_defaults(serving, settings, where, engine, unknown), where.devices, engine)
+    except UsageError as error:
+        why_not = f"these settings cannot be planned: {error.message}"
     return LogPlan(
-        plan=make_plan(serving, where.devices, engine),
+        plan=plan,
+        why_not=why_not,
         where=where,
         unknown=frozenset(unknown),
         exact_version=exact,
@@ -81,10 +90,9 @@ def _engine(settings: LogSettings, asked: str | None, output: Output) -> tuple[E
     """The profile of the log's release, and whether it is exactly that one."""
     if asked is not None:
         return engine_profile(asked), "==" in asked
-    if settings.engine == "sglang":
-        output.note("sglang", "SGLang's own budget is not set beside the log: weights and cache bytes a token are")
-        return engine_profile("vllm"), False
     number = _RELEASE.match(settings.version or "")
+    if settings.engine == "sglang":
+        return engine_profile(f"sglang=={number[0]}" if number else "sglang"), False
     if number is None:
         engine = engine_profile("vllm")
         output.note("version_unknown", f"the log does not say vLLM's release: planned as {engine.version}")

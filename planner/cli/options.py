@@ -30,6 +30,7 @@ class PlanOptions:
     num_speculative_tokens: TokenRange | None
     gpu: str | None = None
     fallback_gpu: str | None = None
+    driver: str | None = None
     devices: str | None = None
     tp: int | None
     pp: int
@@ -211,6 +212,7 @@ def where_options() -> Callable[[Decorated], Decorated]:
         ),
         click.option("--fallback-gpu", metavar="NAME[:N]", help="The same, where no live device is found."),
         click.option("--devices", metavar="LIST", help="Live devices by index or UUID (0,1), or cpu.  [all]"),
+        click.option("--driver", metavar="VERSION", help="With --gpu: use what was measured under this driver."),
     )
 
 

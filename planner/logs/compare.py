@@ -64,7 +64,7 @@ def compare_log(plan: Plan, log: StartLog, *, unknown: frozenset[str]) -> tuple[
     lines that depend on it are told, but not judged.
     """
     if log.settings.engine == "sglang":
-        return _sglang(plan, log)
+        return _sglang(plan, log, unknown)
     lines = (
         _weights(plan, log, unknown),
         _of_bytes(
@@ -142,6 +142,8 @@ def _pool(plan: Plan, log: StartLog, unknown: frozenset[str]) -> LogLine | None:
     if printed is None or log.readings.kv_cache_pinned:
         return None
     blocked = _any(unknown, "device", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "draft")
+    if plan.serving.workload.pp > 1:
+        blocked = "with pipeline stages the log prints one stage's"
     if plan.cache is None:
         return _told("kv_cache_memory", "bytes", printed, blocked or "the plan has no pool")
     return _of_bytes("kv_cache_memory", printed, plan.cache.available, blocked)
@@ -179,7 +181,7 @@ def _pool_span(plan: Plan, log: StartLog, unknown: frozenset[str]) -> tuple[int,
     if "num_gpu_blocks_override" in log.settings.unplanned:
         return "the number of blocks was set by hand"
     printed = log.readings.kv_cache_bytes
-    if printed is not None:
+    if printed is not None and (plan.serving.workload.pp == 1 or log.readings.kv_cache_pinned):
         rounding = log.readings.kv_cache_rounding_bytes
         exact = plan.serving.workload.kv_cache_memory_bytes
         ends = (exact, exact) if exact is not None else (max(0, printed - rounding), printed + rounding)
@@ -200,8 +202,23 @@ def _pool_span(plan: Plan, log: StartLog, unknown: frozenset[str]) -> tuple[int,
     return round(found[0] * (1 - TOKEN_TOLERANCE)), round(found[1] * (1 + TOKEN_TOLERANCE))
 
 
-def _sglang(plan: Plan, log: StartLog) -> tuple[LogLine, ...]:
-    """The two figures that do not depend on SGLang's own budget: weights, and cache bytes of a token."""
+def _sglang_tokens(plan: Plan, log: StartLog, unknown: frozenset[str]) -> LogLine | None:
+    """The pool that SGLang makes of its fraction, from the fewest tokens planned to the most."""
+    printed = log.readings.kv_cache_tokens
+    if printed is None:
+        return None
+    blocked = _any(unknown, "device", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "draft")
+    if plan.cache is None or blocked is not None:
+        return _told("kv_cache_tokens", "tokens", printed, blocked or "the plan has no pool")
+    ends = (plan.cache.available.low_bytes, plan.cache.available.high_bytes)
+    rank = plan.ranks[plan.binding_rank].rank
+    pools = [plan.engine.pool(plan.serving, rank, ByteRange.point(end)) for end in ends]
+    tokens = [pool.tokens for pool in pools if pool is not None]
+    return _judged("kv_cache_tokens", "tokens", printed, min(tokens), max(tokens)) if tokens else None
+
+
+def _sglang(plan: Plan, log: StartLog, unknown: frozenset[str]) -> tuple[LogLine, ...]:
+    """Weights, which are the drop of free memory here, cache bytes of a token, and the pool."""
     items = plan.ranks[plan.binding_rank].breakdown.items
     readings = log.readings
     target = sum_items(item for item in items if item.group is Group.TARGET_WEIGHTS)
@@ -219,6 +236,8 @@ def _sglang(plan: Plan, log: StartLog) -> tuple[LogLine, ...]:
             blocked = "layers of several kinds, which SGLang pools apart"
         line = _judged("kv_bytes_per_token", "bytes", size / tokens, planned - rounding, planned + rounding)
         lines.append(_told("kv_bytes_per_token", "bytes", size / tokens, blocked) if blocked else line)
+    if plan.engine.name == "sglang":
+        lines.append(_sglang_tokens(plan, log, unknown))
     return tuple(line for line in lines if line is not None)
 
 

@@ -1,7 +1,7 @@
 """One start-up log as a whole: which start of several, its settings, its figures, and the error it ended with.
 
-The text is not trusted: it is read up to a limit, colour codes are dropped, overlong lines are left out and counted,
-and every pattern is bounded. Nothing here fails on any text.
+The text is not trusted: it is read up to a limit, colour codes are dropped, overlong lines are left out and
+counted, and every pattern is bounded. Nothing here fails on any text.
 """
 
 import re
@@ -100,7 +100,8 @@ def read_log(text: str) -> StartLog:
     start, starts = _last_start(cleaned)
     settings, odd = vllm_settings(start)
     if settings.engine is None:
-        settings, odd = sglang_settings(start)
+        settings, unread = sglang_settings(start)
+        odd += unread
     settings = machine(cleaned, settings)
     if settings.engine == "sglang":
         readings = _sglang_readings(start)

@@ -2,8 +2,8 @@
 
 Owns vLLM's two lines: ``Initializing a V1 LLM engine (v...) with config: model='...', ...`` says what runs, and
 ``non-default args: {...}`` (before 0.8 ``args: Namespace(...)``) what was asked for. Sources: vLLM 0.32.0
-``config/vllm.py`` (``VllmConfig.__str__``), ``config/speculative.py`` (``__repr__``), ``entrypoints``; logs of 0.6 to
-0.28 in public threads. SGLang's one line is read in ``sglang``.
+``config/vllm.py`` (``VllmConfig.__str__``), ``config/speculative.py`` (``__repr__``), ``entrypoints``; logs of 0.6
+to 0.28 in public threads. SGLang's one line is read in ``sglang``.
 """
 
 import re
@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 2**50
 
 _CONFIG: Final = re.compile(r"LLM engine \(v([\w.+-]{1,60})\) with config: ", re.ASCII)
 _ARGUMENTS: Final = re.compile(r"non-default args: \{|\bargs: Namespace\(")
-_VERSION: Final = re.compile(r"vLLM API server version ([\w.+-]{1,60})|▀ {1,8}version ([\w.+-]{1,60})", re.ASCII)
+_VERSION: Final = re.compile(r"vLLM API server version ([\w.+-]{1,60})|█ {1,8}version ([\w.+-]{1,60})", re.ASCII)
 _BATCHED: Final = re.compile(r"max_num_batched_tokens(?:=| to )(\d{1,9})\b", re.ASCII)
 _DEFAULT_SEQS: Final = re.compile(r"Defaulting max_num_seqs to (\d{1,7}) ", re.ASCII)
 _SERVER: Final = re.compile(r"\(APIServer|API server version|OPENAI_API_SERVER")

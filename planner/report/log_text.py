@@ -1,4 +1,4 @@
-"""A start-up log beside its plan, in words and as a document. Everything that the log said is made safe to show."""
+"""A start-up log beside its plan, in words and as a document. All that the log said is made safe to show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,11 +45,12 @@ _SETTING_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogAnswer:
-    """The answer as a whole. ``plan`` None: too little to plan. ``saved``, ``not_saved``: what became of ``--save``."""
+    """The answer. ``why_not``: why there is no plan. ``saved``, ``not_saved``: what became of ``--save``."""
 
     log: StartLog
     plan: Plan | None
     lines: tuple[LogLine, ...]
+    why_not: str = ""
     saved: tuple[str, ...] = ()
     not_saved: str | None = None
 
@@ -127,7 +128,7 @@ def _where(line: LogLine) -> str:
 def _answer(answer: LogAnswer) -> tuple[str, Style, str]:
     number, off = len(answer.compared), len(answer.off)
     if answer.plan is None:
-        return "CANNOT TELL", "unsure", "the log names no model: --model TARGET"
+        return "CANNOT TELL", "unsure", safe_line(answer.why_not)
     if not number:
         return "CANNOT TELL", "unsure", "the log prints no figure that can be set beside the plan"
     if off:
