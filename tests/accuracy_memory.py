@@ -4,13 +4,15 @@ Owns the wording and the tables. The comparisons are ``replay``'s, the figures `
 """
 
 import json
+import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from replay import Line, Replay, replays
 from replay_figures import RELEASES, Figure, figures, holds, missed, of_release
-from replay_rows import FITTED_FAMILIES, LogRow, log_rows
+from replay_rows import FITTED_FAMILIES, MEASURED, LogRow, log_rows
 from replay_terms import Term, terms
 
 INTRODUCTION: Final = """\
@@ -56,6 +58,7 @@ def memory_sections() -> tuple[str, ...]:
         _apart(found),
         _rows(found),
         _not_replayed(),
+        _oracle(),
     )
 
 
@@ -78,6 +81,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def paragraph(text: str) -> str:
+    """One paragraph in lines of the page's width."""
+    kept = re.sub(r"`[^`]*`", lambda code: code.group().replace(" ", "\0"), text)
+    return textwrap.fill(kept, width=115, break_long_words=False, break_on_hyphens=False).replace("\0", " ") + "\n"
+
+
 def _part(found: Iterable[Replay], part: str) -> list[Replay]:
     return [each for each in found if each.row.part == part]
 
@@ -87,9 +96,10 @@ def _counts() -> str:
     engines = Counter(row.engine for row in rows)
     others = ", ".join(f"{name} {count}" for name, count in sorted(engines.items()) if name != "vllm")
     replayed = sum(row.not_replayed is None for row in rows)
-    return (
-        f"{len(rows)} rows: vLLM {engines['vllm']}, and of engines without a profile {others}.\n"
-        f"{replayed} are replayed; {len(rows) - replayed} are listed at the end with the reason why not.\n"
+    return paragraph(
+        f"{len(rows)} rows: vLLM {engines['vllm']}, and of engines without a profile {others}. {replayed} are "
+        f"replayed; {len(rows) - replayed} are listed at the end with the reason why not. Rows of SGLang, TensorRT-LLM and "
+        "llama.cpp stand in tables of their own beside it."
     )
 
 
@@ -108,9 +118,10 @@ def _reasons(found: Sequence[Replay]) -> str:
     held = _part(found, "validation")
     others = [each for each in held if each.row.family != "DeepSeek V4"]
     return "".join(
-        f"Missed: {figure.name}: {figure.shown}, goal {figure.goal}. Cause:\n"
-        f"{figure.count - without.count} rows of DeepSeek V4, whose compressed pages are not laid out here.\n"
-        f"Without them: {without.shown}.\n"
+        paragraph(
+            f"Missed: {figure.name}: {figure.shown}, goal {figure.goal}. Cause: {figure.count - without.count} rows "
+            f"of DeepSeek V4, whose compressed pages are not laid out here. Without them: {without.shown}."
+        )
         for figure, without in zip(figures(held), figures(others), strict=True)
         if not figure.reached
     )
@@ -241,6 +252,21 @@ def _not_replayed() -> str:
         if row.not_replayed is not None
     )
     return f"### Listed, not replayed\n\n{table(('log', 'engine', 'model', 'source', 'why'), rows)}"
+
+
+def _oracle() -> str:
+    """What the engine's own planner was asked; ``test_engine_cache`` holds every answer to the unit."""
+    lines = (MEASURED / "vllm_cache_answers.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    drafts = sum("draft" in row for row in rows)
+    sources = ", ".join(sorted({row["source"] for row in rows}))
+    models = len({row["target"] for row in rows})
+    return "## The engine's own cache planner\n\n" + paragraph(
+        f"{len(rows)} answers on {models} models ({drafts} with a draft model, an EAGLE head or MTP layers), by "
+        f"{sources}, run on a CPU. Blocks, tokens and maximum concurrency are equal to the plan's in every one; a "
+        "test holds them. `make oracle` asks again where vLLM is installed. Not asked: DeepSeek V4, whose pages are "
+        "not laid out here."
+    )
 
 
 def _json_figure(figure: Figure) -> dict[str, Any]:

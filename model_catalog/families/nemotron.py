@@ -10,6 +10,7 @@ from typing import Final
 
 from model_catalog.architecture import ArchitectureSpec, CacheRule, LayerSpec, NoCache, Role, TensorTemplate
 from model_catalog.config_view import MAX_LAYERS, ConfigView
+from model_catalog.dtypes import FLOAT32
 from model_catalog.families.blocks import Tensors, attention, gated_mlp, linear, norm, plain_mlp, root
 from model_catalog.families.common import Builder, Reading, assemble, attention_cache, text_layer
 from model_catalog.families.decoder import NO_EXPERTS, assemble_shaped
@@ -75,7 +76,8 @@ def read_blocks(view: ConfigView, shape: Shape, kinds: frozenset[str]) -> Blocks
     parts: dict[str, tuple[Tensors, CacheRule, int]] = {}
     if "mamba" in kinds:
         mixer = _mamba(view, shape.hidden)
-        cache = mixer.cache(view.dtype("mamba_ssm_cache_dtype"))
+        # Left out, vLLM keeps the state in float32 (0.32.0, models/config.py, NemotronHForCausalLMConfig).
+        cache = mixer.cache(view.dtype("mamba_ssm_cache_dtype") or FLOAT32)
         parts["mamba"] = (mixer.tensors("mixer"), cache, 0)
     if "attention" in kinds:
         projections = attention(
