@@ -61,19 +61,22 @@ def _has_tower(table: WeightTable) -> bool:
     return any(group.component in _TOWERS for group in table.resident)
 
 
-def _converted(resident: Iterable[ResidentGroup], sizes: Mapping[Key, tuple[int, int]]) -> Iterable[ResidentGroup]:
+def _converted(
+    resident: Iterable[ResidentGroup], sizes: Mapping[Key, tuple[int, int, int]]
+) -> Iterable[ResidentGroup]:
     for group in resident:
         if group.component in _TOWERS:
             continue
         known = sizes.get((group.component, group.layer, group.role))
         if known is not None:
-            yield replace(group, low_bytes=known[0], high_bytes=known[1])
+            low, high, elements = known
+            yield replace(group, low_bytes=low, high_bytes=high, parameters=elements)
         else:
             yield replace(group, low_bytes=group.low_bytes * _NARROWEST_BITS // 16)
 
 
-def _sizes(architecture: ArchitectureSpec, kind: str) -> Mapping[Key, tuple[int, int]]:
-    """Low and high bytes by component, layer and role."""
+def _sizes(architecture: ArchitectureSpec, kind: str) -> Mapping[Key, tuple[int, int, int]]:
+    """Low and high bytes and elements by component, layer and role."""
     setting = _setting(architecture)
     before = _value_layers_before(architecture)
     sums: dict[Key, list[int]] = {}
@@ -82,10 +85,11 @@ def _sizes(architecture: ArchitectureSpec, kind: str) -> Mapping[Key, tuple[int,
         narrow, wide = matrix_types(kind, template, setting, layer=number, value_layer=before.get(number, 0))
         columns = template.shape[-1]
         rows = template.parameters // columns if columns else 0
-        total = sums.setdefault((component, layer, template.role), [0, 0])
+        total = sums.setdefault((component, layer, template.role), [0, 0, 0])
         total[0] += rows * narrow.row_bytes(columns)
         total[1] += rows * wide.row_bytes(columns)
-    return {key: (low, high) for key, (low, high) in sums.items()}
+        total[2] += template.parameters
+    return {key: (low, high, elements) for key, (low, high, elements) in sums.items()}
 
 
 def _setting(architecture: ArchitectureSpec) -> Setting:

@@ -8,6 +8,7 @@ Sources: llama.cpp b11434 ``src/llama-model.cpp`` (dev_input, get_layer_buft_lis
 ``common/speculative.cpp``, ``tools/server/server-context.cpp``; checked against ``llama-server`` b10434 itself.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -176,9 +177,11 @@ def _tied_copy(model: Model, group: ResidentGroup) -> ResidentGroup | None:
 
 def _weight_lines(model: Model, held: Iterable[tuple[str, ResidentGroup]], owner: Owner) -> Iterator[LineItem]:
     sums: dict[str, ByteRange] = {}
+    elements: Counter[str] = Counter()
     for label, group in held:
         size = ByteRange(low_bytes=group.low_bytes, high_bytes=group.high_bytes)
         sums[label] = sums.get(label, ByteRange.point(0)) + size
+        elements[label] += group.parameters
     for label, size in sums.items():
         if not size.high_bytes:
             continue
@@ -189,8 +192,12 @@ def _weight_lines(model: Model, held: Iterable[tuple[str, ResidentGroup]], owner
             owner=owner,
             basis=model.weights.basis,
             source=model.weights.source,
-            formula="elements of each matrix / elements of a block x bytes of a block, on this device",
+            formula=f"{elements[label]:,} elements{_bits(size, elements[label])}, blocks of each matrix's type",
         )
+
+
+def _bits(size: ByteRange, elements: int) -> str:
+    return f" x {size.high_bytes * 8 / elements:.2f} bits" if elements else ""
 
 
 def _cache_lines(

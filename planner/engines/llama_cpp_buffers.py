@@ -1,9 +1,10 @@
 """What llama.cpp holds beside weights and caches: compute buffers of its contexts, kernels' scratch, the process.
 
 The compute buffer was measured with ``llama-server`` b10434 (tests/measured/llama_cpp_memory.jsonl): ten models,
-contexts of 2,048 to 32,768, one and four slots. A pass of ``ub`` tokens held ``3 x feed-forward +
-2 to 4 x hidden`` elements of F32 a token at its peak, and the mask, ``ub x cells`` in F16. Releases before output limits reserved
-logits for all ``ub`` rows, and those before F16 masks one in F32 and a copy (ggml-org/llama.cpp#10664, #22546).
+contexts of 2,048 to 131,072, one to four slots. A pass of ``ub`` tokens held three times the width of the
+feed-forward and two to four times the hidden size in F32 a token at its peak, and mostly the mask, ``ub x cells``
+in F16. Releases before output limits reserved logits for all ``ub`` rows, and those before F16 masks one in F32 and a
+copy (ggml-org/llama.cpp#10664, #22546).
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from planner.memory.breakdown import Group, LineItem, Owner
 from planner.memory.overhead import SOURCE as CONTEXT_SOURCE
 from planner.memory.overhead import cuda_context
 
-_MEASURED: Final = "llama-server b10434, compute buffers of nine models (tests/measured/llama_cpp_memory.jsonl)"
+_MEASURED: Final = "llama-server b10434, compute buffers of ten models (tests/measured/llama_cpp_memory.jsonl)"
 _FLOAT_BYTES: Final = 4
 _MASK_BYTES: Final = (2, 4 + 2)
 #: Inputs are kept this many times where several GPUs work in a pipeline (GGML_SCHED_MAX_COPIES).
