@@ -198,8 +198,8 @@ def _request_table(serving: Serving, defaults: EngineDefaults) -> LineItem:
         basis=Basis.DERIVED,
         source="SGLang 0.5.23 mem_cache/memory_pool.py (ReqToTokenPool), kv_cache_configurator.py",
         formula=(
-            f"{f'{rows.low_bytes:,} to ' if rows.low_bytes != rows.high_bytes else ''}{rows.high_bytes:,} requests "
-            f"x {columns:,} tokens x 4 B"
+            (f"{rows.low_bytes:,} to " if rows.low_bytes != rows.high_bytes else "")
+            + f"{rows.high_bytes:,} requests x {columns:,} tokens x 4 B"
         ),
     )
 
