@@ -239,7 +239,7 @@ def engine_options() -> Callable[[Decorated], Decorated]:
             default="vllm",
             show_default=True,
             metavar="NAME[==VERSION]",
-            help="The serving engine: vllm, sglang, tensorrt-llm or transformers.",
+            help="The serving engine: vllm, sglang, tensorrt-llm, llama.cpp or transformers.",
         ),
         valued("--tp", value=COUNT, text="Tensor parallel degree.  [devices / pp]"),
         valued("--pp", value=COUNT, default="1", text="Pipeline parallel degree."),
