@@ -228,11 +228,14 @@ def _sglang(plan: Plan, log: StartLog, unknown: frozenset[str]) -> tuple[LogLine
         blocked = None if draft.high_bytes else "the plan has no draft with weights of its own"
         lines.append(_of_bytes("draft_weights", readings.draft_weights_bytes, _loosened(_widened(draft)), blocked))
     tokens, size = readings.kv_cache_tokens, readings.kv_cache_bytes
-    if tokens and size is not None and plan.cache is not None:
-        planned = plan.cache.bytes_per_block / plan.cache.block_size
+    pool = None
+    if size is not None:
+        pool = plan.engine.pool(plan.serving, plan.ranks[plan.binding_rank].rank, ByteRange.point(size))
+    if tokens and size is not None and pool is not None:
+        planned = pool.bytes_per_block / pool.block_size
         rounding = readings.kv_cache_rounding_bytes / tokens + TOKEN_TOLERANCE * planned
         blocked = None if plan.serving.draft is None else "with a draft the pools are not printed apart"
-        if len(plan.cache.groups) > 1:
+        if len(pool.groups) > 1:
             blocked = "layers of several kinds, which SGLang pools apart"
         line = _judged("kv_bytes_per_token", "bytes", size / tokens, planned - rounding, planned + rounding)
         lines.append(_told("kv_bytes_per_token", "bytes", size / tokens, blocked) if blocked else line)

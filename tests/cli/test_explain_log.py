@@ -2,12 +2,15 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner import nvml
 from planner.cli.main import main
@@ -88,8 +91,8 @@ def test_the_figures_are_those_of_the_log(explain: Explain) -> None:
     assert found["kv_cache_memory"] == pytest.approx(58.11 * GIB)
     assert found["kv_cache_tokens"] == 476_016
     assert found["before_loading"] == pytest.approx(0.51 * GIB, rel=1e-6)
-    settings = document["settings"]
-    assert (settings["max_num_seqs"], settings["gpu_memory_utilization"]) == (1024, 0.95)
+    said = document["settings"]
+    assert (said["max_num_seqs"], said["gpu_memory_utilization"]) == (1024, 0.95)
 
 
 def test_the_card_need_not_be_named_where_its_size_is_printed(explain: Explain) -> None:
@@ -314,3 +317,57 @@ def test_a_folder_that_cannot_be_written_is_told(
     code, document = explain(LLAMA, *CARD, "--save")
     assert code == 4
     assert "calibrations" in document["not_saved"]
+
+
+PIECES = ["0", "-1", "99999999999", "1e9", "'", "{", "(", "\x00", "\n", "None", "=7,"]
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "calibrate.md"
+
+
+def test_the_guides_transcript_is_real(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "server.log").write_bytes(LLAMA.read_bytes())
+    command, _, printed = GUIDE.read_text(encoding="utf-8").partition("```text\n$ specplan ")[2].partition("\n")
+    assert main([*command.split(), "--offline"]) == 0
+    assert capsys.readouterr().out == printed.partition("```")[0]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_no_change_of_a_real_log_is_our_bug(
+    data: st.DataObject, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures, names and brackets of a real log in disorder: an answer or a refusal, never a crash."""
+    text = LLAMA.read_text(encoding="utf-8")
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        length = data.draw(st.sampled_from([0, 1, 5, 200]))
+        piece = data.draw(
+            st.sampled_from(["0", "-1", "99999999999", "1e9", "'", "{", "(", "\x00", "\n", "None", "=7,"])
+        )
+        text = text[:place] + piece + text[place + length :]
+    (tmp_path / "changed.log").write_text(text, encoding="utf-8")
+    options = data.draw(st.sampled_from([[], CARD, ["--save", *CARD], ["--max-num-seqs", "1"], ["--tp", "3"]]))
+    code = main(["explain-log", str(tmp_path / "changed.log"), "--offline", *options])
+    assert code in {0, 2, 3, 4, 5}, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tensor_parallel_size", "1024"),
+        ("pipeline_parallel_size", "1000"),
+        ("max_seq_len", "999999999"),
+        ("kv_cache_dtype", "int3_magic"),
+        ("dtype", "torch.float7"),
+        ("quantization", "magic"),
+        ("speculative_config", "SpeculativeConfig(method='suffix', model=None, num_spec_tokens=9)"),
+        ("speculative_config", "SpeculativeConfig(method='mtp', model='x', num_spec_tokens=2)"),
+        ("speculative_config", "SpeculativeConfig(method='eagle3', model='Qwen/Qwen3-0.6B', num_spec_tokens=2)"),
+    ],
+)
+def test_settings_that_no_plan_takes_end_in_an_answer(
+    name: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = re.sub(rf"{name}=[^,]+(?=, )", f"{name}={value}", LLAMA.read_text(encoding="utf-8"), count=1)
+    (tmp_path / "odd.log").write_text(text, encoding="utf-8")
+    assert main(["explain-log", str(tmp_path / "odd.log"), "--offline"]) in {0, 3, 4, 5}
+    capsys.readouterr()
