@@ -88,7 +88,7 @@ def load_target(name: str, options: PlanOptions, engine_name: str, output: Outpu
         on_the_fly=options.quantization,
         as_gguf=options.gguf,
     )
-    if options.gguf and options.quantization is None:
+    if options.gguf and options.quantization is None and target.quantization is None:
         output.note(
             "file_type", "planned as a GGUF file of the checkpoint's own type: --quantization q4_k_m is smaller"
         )

@@ -2,8 +2,8 @@
 
 The compute buffer was measured with ``llama-server`` b10434 (tests/measured/llama_cpp_memory.jsonl): ten models,
 contexts of 2,048 to 131,072, one to four slots. A pass of ``ub`` tokens held three times the width of the
-feed-forward and two to four times the hidden size in F32 a token at its peak, and mostly the mask, ``ub x cells``
-in F16. Releases before output limits reserved logits for all ``ub`` rows, and those before F16 masks one in F32 and a
+feed-forward and two to four times the hidden size in F32 a token at its peak, and mostly the mask, in F16. Older
+releases, before output limits, reserved logits for all ``ub`` rows, and before F16 masks one in F32 and a
 copy (ggml-org/llama.cpp#10664, #22546).
 """
 
