@@ -98,8 +98,8 @@ def _counts() -> str:
     replayed = sum(row.not_replayed is None for row in rows)
     return paragraph(
         f"{len(rows)} rows: vLLM {engines['vllm']}, and of engines without a profile {others}. {replayed} are "
-        f"replayed; {len(rows) - replayed} are listed at the end with the reason why not. Rows of SGLang, TensorRT-LLM and "
-        "llama.cpp stand in tables of their own beside it."
+        f"replayed; {len(rows) - replayed} are listed at the end with the reason why not. Rows of SGLang, "
+        "TensorRT-LLM and llama.cpp stand in tables of their own beside it."
     )
 
 
@@ -119,8 +119,9 @@ def _reasons(found: Sequence[Replay]) -> str:
     others = [each for each in held if each.row.family != "DeepSeek V4"]
     return "".join(
         paragraph(
-            f"Missed: {figure.name}: {figure.shown}, goal {figure.goal}. Cause: {figure.count - without.count} rows "
-            f"of DeepSeek V4, whose compressed pages are not laid out here. Without them: {without.shown}."
+            f"Missed: {figure.name}: {figure.shown}, goal {figure.goal}. "
+            f"Cause: {figure.count - without.count} rows of DeepSeek V4, whose compressed pages are not laid out here. "
+            f"Without them: {without.shown}."
         )
         for figure, without in zip(figures(held), figures(others), strict=True)
         if not figure.reached
@@ -264,8 +265,8 @@ def _oracle() -> str:
     return "## The engine's own cache planner\n\n" + paragraph(
         f"{len(rows)} answers on {models} models ({drafts} with a draft model, an EAGLE head or MTP layers), by "
         f"{sources}, run on a CPU. Blocks, tokens and maximum concurrency are equal to the plan's in every one; a "
-        "test holds them. `make oracle` asks again where vLLM is installed. Not asked: DeepSeek V4, whose pages are "
-        "not laid out here."
+        "test holds them. `make oracle` asks again where vLLM is installed. Not asked: DeepSeek V4, whose pages "
+        "are not laid out here."
     )
 
 
