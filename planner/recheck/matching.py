@@ -21,7 +21,9 @@ def match(
 ) -> tuple[Device | None, list[Difference]]:
     """The device of today that stands for ``saved``, and what is to be said about that."""
     if saved.source is DeviceSource.HOST:
-        return (listed[0] if listed else None), []
+        if listed:
+            return listed[0], []
+        return None, [of_device(Code.DEVICE_UNREADABLE, Level.DOUBT, saved, "was not read")]
     if saved.uuid is None:
         return _match_by_name(saved, visible, taken)
     named = next((device for device in listed if device.uuid == saved.uuid), None)
