@@ -39,7 +39,8 @@ def tell_calibrations(plan: Plan, output: Output) -> None:
     device = plan.ranks[0].rank.device
     found = engine.calibration(plan.serving, device)
     if found is not None:
-        text = f"overheads {found.source}, for exactly this set-up (--fresh plans without)"
+        under = "" if found.key.driver is None else f" under driver {found.key.driver}"
+        text = f"overheads {found.source}{under}, for exactly this set-up (--fresh plans without)"
         output.note("calibrated", text)
         return
     drivers = sorted(engine.drivers(plan.serving, device))

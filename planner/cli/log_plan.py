@@ -137,7 +137,7 @@ def _load(
     """
     if asked is not None:
         return load_model(asked, offline=offline, output=output, dtype=dtype, as_draft=as_draft)
-    found = _name(name, output)
+    found = _name(name, option, output)
     hint = f"say which model it is: {option} ORG/NAME, a folder, or a name of `specplan models`"
     if found is None:
         raise ModelNotFoundError("is a folder of the machine that wrote the log", subject=name, hint=hint)
@@ -154,7 +154,7 @@ def _load(
         raise
 
 
-def _name(name: str, output: Output) -> str | None:
+def _name(name: str, option: str, output: Output) -> str | None:
     """The name to look up: a repo, a folder that is here too, or what a folder's last parts say."""
     cached = _CACHED.search(name)
     if cached is not None:
@@ -167,7 +167,7 @@ def _name(name: str, output: Output) -> str | None:
     for guess in (short, short.rpartition("/")[2]):
         row = lookup(guess) if guess else None
         if row is not None:
-            output.note("model_guessed", f"{name} is taken for {row.repo_id}; --model names another")
+            output.note("model_guessed", f"{name} is taken for {row.repo_id}; {option} names another")
             return row.repo_id
     return None
 

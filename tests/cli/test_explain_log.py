@@ -12,9 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from model_catalog.bounds import ByteRange
 from planner import nvml
 from planner.cli.main import main
+from planner.devices import Device, DeviceSource
 from planner.errors import NvmlMissingError
+from planner.nvml import DeviceReading
 
 LOGS = Path(__file__).parents[1] / "measured" / "logs"
 LLAMA = LOGS / "vllm-0.19-llama-3.1-8b-h100.log"
@@ -279,6 +282,36 @@ def test_a_driver_that_nobody_named_is_asked_for(explain: Explain, fit: Callable
     explain(LLAMA, *CARD, "--driver", "580.1", "--save")
     told = {warning["code"]: warning["text"] for warning in fit(*CARD)["warnings"]}
     assert "580.1" in told["calibration_driver"]
+
+
+LIVE = Device(
+    index=0,
+    name="NVIDIA H100 80GB HBM3",
+    source=DeviceSource.NVML,
+    total_bytes=81_559 * 2**20,
+    engine_total_bytes=ByteRange(low_bytes=round(79.18 * GIB), high_bytes=round(79.2 * GIB)),
+    free_bytes=round(79.1 * GIB),
+    uuid="GPU-aaaa",
+    used_by_others_bytes=0,
+)
+
+
+def live(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    reading = DeviceReading(devices=(LIVE,), driver_version=driver, nvml_version=None, cuda_version=None)
+    monkeypatch.setattr(nvml, "read_devices", lambda: reading)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_on_a_live_card_its_own_driver_decides(
+    explain: Explain, fit: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log prints the size of this machine's card, so it is taken for its; another driver is another machine."""
+    live(monkeypatch, "570.1")
+    code, document = explain(LLAMA, "--save")
+    assert (code, document["not_saved"], document["plan"]["device"]) == (0, None, LIVE.name)
+    assert "measured here" in overheads(fit("--no-trial"))["activation_peak"][2]
+    live(monkeypatch, "580.1")
+    assert "measured here" not in overheads(fit("--no-trial"))["activation_peak"][2]
 
 
 @pytest.mark.parametrize(
