@@ -86,7 +86,7 @@ def _ranks(ranks: tuple[RankNow, ...]) -> str:
     rows = [
         (
             str(now.rank),
-            f"{_shown(now.saved.name, 22)} {_shown(now.saved.uuid or "", 9)}".rstrip(),
+            f"{_shown(now.saved.name, 22)} {_shown(now.saved.uuid or '', 9)}".rstrip(),
             _size(now.saved.free_bytes),
             "not here" if now.device is None else _size(now.device.free_bytes),
             "unknown" if now.headroom_bytes is None else _signed(now.headroom_bytes),
