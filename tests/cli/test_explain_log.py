@@ -305,7 +305,7 @@ def live(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
 def test_on_a_live_card_its_own_driver_decides(
     explain: Explain, fit: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log prints the size of this machine's card, so it is taken for its; another driver is another machine."""
+    """The log prints the size of this machine's card, so it is taken for its; another driver never mixes."""
     live(monkeypatch, "570.1")
     code, document = explain(LLAMA, "--save")
     assert (code, document["not_saved"], document["plan"]["device"]) == (0, None, LIVE.name)
