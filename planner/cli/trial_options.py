@@ -67,7 +67,7 @@ def trial_options() -> Callable[[Decorated], Decorated]:
             type=click.IntRange(1, 3600),
             default=60,
             show_default=True,
-            help="At most so long a pair, loading and warming aside; it ends earlier once the interval is narrow.",
+            help="At most so long a pair, loading aside; it ends earlier once the interval is narrow.",
         ),
         click.option(
             "--trial-weights",

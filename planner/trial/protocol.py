@@ -26,8 +26,8 @@ class TrialRequest:
 
     ``weights`` "dummy": random ones made from the configuration; step times and memory are real then, acceptance
     is not. ``num_speculative_tokens`` None: the child sweeps k and takes the best. ``batch``: sequences decoded
-    at once. ``temperature`` 0: greedy, else sampling. ``seconds`` bounds the measuring; loading and warming come
-    on top. ``device_limits_bytes``: what may be taken of each visible GPU, in their order; empty: no cap.
+    at once. ``temperature`` 0: greedy, else sampling. ``seconds`` bounds warming and measuring; loading comes on
+    top. ``device_limits_bytes``: what may be taken of each visible GPU, in their order; empty: no cap.
     ``engine_options``: what the backend's engine is started with.
     """
 

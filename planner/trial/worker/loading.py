@@ -130,13 +130,3 @@ def model_bytes(model: Any) -> int:
         for tensor in (*model.parameters(), *model.buffers())
     }
     return sum(sizes.values())
-
-
-def cache_bytes(cache: Any) -> int:
-    """Bytes of the keys and values that a cache of transformers holds; 0 where there is none."""
-    total = 0
-    for layer in getattr(cache, "layers", ()):
-        for tensor in (getattr(layer, "keys", None), getattr(layer, "values", None)):
-            if isinstance(tensor, torch.Tensor):
-                total += tensor.untyped_storage().nbytes()
-    return total
