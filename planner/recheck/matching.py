@@ -61,12 +61,13 @@ def _is_alike(saved: SavedDevice, device: Device) -> bool:
 
 
 def device_differences(saved: SavedDevice, device: Device) -> Iterator[Difference]:
-    """Driver, total and free memory, each beside what the plan saw."""
+    """Driver, total and free memory, each beside what the plan saw; a declared device was assumed, not seen."""
+    seen = saved.source is not DeviceSource.DECLARED
     old, new = saved.driver_version, device.driver_version
     if old is not None and new is not None and old != new:
         yield of_device(Code.DRIVER_CHANGED, Level.NOTE, saved, f"driver {old} when planned, {new} now")
     total, now = saved.total_bytes, device.total_bytes
-    if total is not None and now is not None and total != now:
+    if seen and total is not None and now is not None and total != now:
         text = f"total memory {room_text(total)} when planned, {room_text(now)} now"
         yield of_device(Code.TOTAL_CHANGED, Level.NOTE, saved, text)
     if saved.free_bytes is None or device.free_bytes is None:
@@ -75,7 +76,7 @@ def device_differences(saved: SavedDevice, device: Device) -> Iterator[Differenc
     if lost >= TOLD_CHANGE_BYTES:
         text = f"{need_text(lost)} less free than when planned; {_holders(device)}"
         yield of_device(Code.MEMORY_TAKEN, Level.NOTE, saved, text)
-    elif -lost >= TOLD_CHANGE_BYTES:
+    elif seen and -lost >= TOLD_CHANGE_BYTES:
         yield of_device(Code.MEMORY_FREED, Level.NOTE, saved, f"{room_text(-lost)} more free than when planned")
 
 
