@@ -120,8 +120,8 @@ def _reasons(found: Sequence[Replay]) -> str:
     return "".join(
         paragraph(
             f"Missed: {figure.name}: {figure.shown}, goal {figure.goal}. "
-            f"Cause: {figure.count - without.count} rows of DeepSeek V4, whose compressed pages are not laid out here. "
-            f"Without them: {without.shown}."
+            f"Cause: {figure.count - without.count} rows of DeepSeek V4, whose compressed pages are not "
+            f"laid out here. Without them: {without.shown}."
         )
         for figure, without in zip(figures(held), figures(others), strict=True)
         if not figure.reached
