@@ -37,7 +37,7 @@ def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
             raise UsageError(
                 "that engine is planned on GPUs only, not in host memory",
                 subject=f"--devices cpu --engine {options.engine}",
-                hint="add --engine llama.cpp or transformers, or plan for a GPU you name: --gpu h100-80gb",
+                hint="add --engine transformers or llama.cpp, or plan for a GPU you name: --gpu h100-80gb",
             )
         from planner.host_memory import host_device  # noqa: PLC0415 - read only where asked for
 
