@@ -17,6 +17,7 @@ from planner.recheck.records import (
     SavedRank,
     need_text,
     of_device,
+    room_text,
 )
 from planner.verdict import (
     Answer,
@@ -130,6 +131,7 @@ def _verdict_differences(plan: SavedPlan, ranks: Sequence[RankNow], window: Wind
                 level, code, end = Level.NOTE, Code.SETTLED_BY_TRIAL, "the plan's trial showed that it fits"
             text = f"{who}{need_text(-(now.headroom_bytes or 0))} short at worst ({verdict.constraint}); {end}"
             yield of_device(code, level, now.saved, text)
+        yield from _start(plan, now)
     if plan.weights_incomplete:
         text = "a part of the weights had no known size when planned: the lines are a lower bound"
         yield Difference(code=Code.WEIGHTS_INCOMPLETE, level=Level.DOUBT, subject="plan", text=text)
@@ -143,6 +145,24 @@ def _verdict_differences(plan: SavedPlan, ranks: Sequence[RankNow], window: Wind
             "the same lines would fit: plan again"
         )
         yield Difference(code=Code.OTHER_FRACTION, level=Level.NOTE, subject="plan", text=text)
+
+
+def _start(plan: SavedPlan, now: RankNow) -> Iterator[Difference]:
+    """A pinned pool needs less than the fraction that the engine looks for first, and refuses to start without."""
+    total = None if now.device is None else now.device.engine_total_bytes
+    free = None if now.device is None else now.device.free_bytes
+    if plan.kv_cache_memory_bytes is None or plan.budget_base != "total":
+        return
+    if plan.start_fraction is None or total is None or free is None:
+        return
+    wanted = int(total.high_bytes * plan.start_fraction)
+    if wanted > free:
+        text = (
+            f"rank {now.rank}: at {plan.start_fraction:g} the engine looks for {need_text(wanted)} before it "
+            f"starts, whatever the pool takes, and {room_text(free)} are free: give it a lower "
+            "--gpu-memory-utilization"
+        )
+        yield of_device(Code.START_REFUSED, Level.DOUBT, now.saved, text)
 
 
 def _no_worse(plan: SavedPlan, ranks: Sequence[RankNow]) -> bool:

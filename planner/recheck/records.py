@@ -48,6 +48,7 @@ class Code(StrEnum):
     TIGHT = "tight"
     SETTLED_BY_TRIAL = "settled_by_trial"
     WEIGHTS_INCOMPLETE = "weights_incomplete"
+    START_REFUSED = "start_refused"
     OTHER_FRACTION = "other_fraction"
     FITS_NOW = "fits_now"
     MODEL_MOVED = "model_moved"
@@ -95,7 +96,8 @@ class SavedRank:
 class SavedPlan:
     """A plan as a report holds it. ``fraction`` is fixed: whoever chose it, the command to start has it.
 
-    ``settled_by_trial``: it was tight, and a trial showed that it fits.
+    ``settled_by_trial``: it was tight, and a trial showed that it fits. ``start_fraction``: beside a pinned pool,
+    the fraction of the total that must be free at the start all the same (vLLM's ``request_memory``).
     """
 
     devices: tuple[SavedDevice, ...]
@@ -108,6 +110,7 @@ class SavedPlan:
     headroom_bytes: int | None
     weights_incomplete: bool = False
     settled_by_trial: bool = False
+    start_fraction: float | None = None
 
     @property
     def source(self) -> DeviceSource:

@@ -127,6 +127,7 @@ def _engine(plan: Plan) -> Engine:
         max_num_batched_tokens=plan.defaults.max_num_batched_tokens,
         max_num_seqs=plan.defaults.max_num_seqs,
         block_size=plan.defaults.block_size,
+        default_gpu_memory_utilization=plan.defaults.gpu_memory_utilization,
     )
 
 

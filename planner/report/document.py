@@ -79,6 +79,7 @@ class Engine(Part):
     max_num_batched_tokens: int
     max_num_seqs: int
     block_size: int
+    default_gpu_memory_utilization: float | None = None
 
 
 class DeviceEntry(Part):

@@ -5,8 +5,10 @@ Owns the limits: size, shape, numbers, and that the parts agree with each other.
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NoReturn
 
 from model_catalog.bounds import Basis
@@ -185,7 +187,19 @@ def _plan(report: Report) -> SavedPlan:
         headroom_bytes=verdict.headroom_bytes,
         weights_incomplete=any(reason.code == "weights_incomplete" for reason in verdict.reasons),
         settled_by_trial=answer is Answer.TIGHT and report.exit_code == 0,
+        start_fraction=_start_fraction(report),
     )
+
+
+def _start_fraction(report: Report) -> float | None:
+    """The fraction that the engine is started with: as the plan's command says, as asked, or the engine's own."""
+    command = [] if report.recommendation is None else report.recommendation.command
+    told = dict(pairwise(command)).get("--gpu-memory-utilization", "")
+    if re.fullmatch(r"0?\.\d{1,9}|1(?:\.0+)?", told):
+        return float(told)
+    if report.request.gpu_memory_utilization is not None:
+        return report.request.gpu_memory_utilization
+    return report.engine.default_gpu_memory_utilization
 
 
 def _device(number: int, entry: DeviceEntry) -> SavedDevice:

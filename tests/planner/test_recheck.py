@@ -170,8 +170,13 @@ def test_a_pinned_pool_is_judged_as_pinned() -> None:
     # 16 of weights, 10 pinned, 1 of context: 27 GiB.
     document = report_of([card(0)], workload=Workload(kv_cache_memory_bytes=10 * GIB))
     plan = read(document).plan
-    assert recheck(plan, [card(0, free_gib=27)], [card(0)]).standing is HOLDS
+    assert recheck(plan, [card(0, free_gib=36)], [card(0)]).standing is HOLDS
     assert recheck(plan, [card(0, free_gib=26)], [card(0)]).standing is BROKEN
+    # Enough for the plan, but vLLM looks for its fraction first: 0.9 of 40 is 36.
+    found = recheck(plan, [card(0, free_gib=35)], [card(0)])
+    assert (found.standing, codes(found)) == (UNSURE, [Code.MEMORY_TAKEN, Code.START_REFUSED])
+    lower = replace(plan, start_fraction=0.675)  # 27 of 40
+    assert recheck(lower, [card(0, free_gib=27)], [card(0)]).standing is HOLDS
 
 
 def test_a_memory_limit_is_kept() -> None:

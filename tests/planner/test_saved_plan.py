@@ -53,11 +53,34 @@ def test_a_report_of_before_these_fields_is_read() -> None:
     for device in old["devices"]:
         del device["driver_version"]
     del old["target"]["fingerprint"]
+    del old["engine"]["default_gpu_memory_utilization"]
     for rank in old["memory"]["per_rank"]:
         del rank["pool_overshoot"]
         for item in rank["items"]:
             del item["before_budget"]
     assert read(old).plan.ranks == read(REPORT).plan.ranks
+
+
+@pytest.mark.parametrize(
+    ("command", "fraction"),
+    [
+        (["vllm", "serve", "x", "--gpu-memory-utilization", "0.71"], 0.71),
+        (["vllm", "serve", "x"], 0.9),  # the engine's own
+        (["vllm", "serve", "x", "--gpu-memory-utilization"], 0.9),
+        (["vllm", "serve", "x", "--gpu-memory-utilization", "nan"], 0.9),
+        (["vllm", "serve", "x", "--gpu-memory-utilization", "7"], 0.9),
+    ],
+)
+def test_the_fraction_at_the_start_is_the_commands(command: list[str], fraction: float) -> None:
+    recommendation = {
+        "draft": "d",
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "command": command,
+        "command_text": " ".join(command),
+        "python": None,
+    }
+    assert read(changed("recommendation", recommendation)).plan.start_fraction == fraction
 
 
 @pytest.mark.parametrize(
