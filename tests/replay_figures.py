@@ -22,7 +22,12 @@ POINTS: Final = {
 }
 _POOL: Final = ("KV tokens", "bytes a token", "max concurrency")
 _GEMMA3: Final = "0.6 GiB more is held after loading than the checkpoint has, unexplained"
-_V4: Final = "DeepSeek V4: compressed rows are spread over the tokens here, vLLM packs pages of each ratio"
+#: vLLM 0.32's planner, asked with V4's layers and the settings of vllm#51041's second row, answers 140,064 tokens
+#: with 8,192 batched tokens and 463,170 with 2,048; the log's 150,992 do not say which.
+_V4: Final = (
+    "DeepSeek V4's packed pages and compressor states are not laid out here; nor are the batched tokens stated, "
+    "from which the engine's answer follows"
+)
 _ESTIMATE: Final = "the engine's own estimate was about twice what capture took"
 _RETURNED: Final = "capture returned more memory than it took: its reading is below zero"
 #: (row, quantity) -> what is known of a miss. Published, not hidden; a test holds the list to be complete.
