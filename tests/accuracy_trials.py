@@ -30,10 +30,10 @@ whoever runs it; the speedup is the engine's.
 _END = "\nNo figure on this page was measured on a GPU: `benchmarks/gpu_check.py` is the script for one.\n"
 
 
-def trials_section() -> str:
+def trial_sections() -> tuple[str, ...]:
     """Verdicts, speedups, efficiency and memory of the embedded pairs; says so where nothing was measured."""
     if not RESULTS.is_file():
-        return "## Measured trials\n\nNot measured yet: `make bench-trial` writes the figures.\n"
+        return ("## Measured trials\n\nNot measured yet: `make bench-trial` writes the figures.\n",)
     found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
     versions, library = found["good"][0]["versions"], found["library"]
     heads = ("draft", "trials", "right", "speedup", "ends of all intervals", "efficiency", "memory", "seconds")
@@ -52,7 +52,7 @@ def trials_section() -> str:
     if engines:
         columns = ("backend", "prompts", "acceptance by position", "speedup", "prompts that differ")
         text += _ENGINES.format(table=_table(columns, map(_engine, engines)))
-    return text + _END
+    return (text + _END,)
 
 
 def _pair(name: str, trials: list[dict[str, Any]]) -> tuple[str, ...]:

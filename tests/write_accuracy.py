@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from accuracy_memory import accuracy_json, memory_sections
+from accuracy_trials import trial_sections
 from published_speedups import MEASURED, PublishedSpeedup, model, published_speedups
 
 from model_catalog.drafts import DraftMethod
@@ -262,7 +263,11 @@ def accuracy_document() -> str:
 
 
 #: What the file holds, in order. A further section is one more function that returns its parts.
-SECTIONS: Final[tuple[Callable[[], tuple[str, ...]], ...]] = (speedup_sections, memory_sections)
+SECTIONS: Final[tuple[Callable[[], tuple[str, ...]], ...]] = (
+    speedup_sections,
+    memory_sections,
+    trial_sections,
+)
 
 
 if __name__ == "__main__":
