@@ -47,8 +47,8 @@ class PairTrial:
 
     @property
     def settles_fit(self) -> bool:
-        """A serving engine started with the plan's own settings, and served: a plan that was tight does fit."""
-        served = self.as_served and self.answer is not None and self.document["backend"] != "builtin"
+        """vLLM started with the plan's own settings, and served: a plan that was tight does fit."""
+        served = self.as_served and self.answer is not None and self.document["backend"] == "vllm"
         return served and not self.worse_than_planned
 
     @property
