@@ -6,27 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trial_children import RUN
 
-from planner.trial.protocol import PromptRun
 from planner.trial.statistics import acceptance_intervals, measure, tokens_per_pass
-
-#: k = 2, ten rounds: 5 accept none, 2 accept one, 3 accept both: 0 x 5 + 1 x 2 + 2 x 3 = 8 of 20 drafted.
-RUN = PromptRun(
-    prompt="code-1",
-    task="code",
-    baseline_tokens=18,
-    baseline_seconds=1.8,
-    baseline_passes=18,
-    speculative_tokens=18,
-    speculative_seconds=1.2,
-    passes=10,
-    rounds=10,
-    prefill_seconds=0.1,
-    accepted_counts=(5, 2, 3),
-    draft_seconds=0.2,
-    verify_seconds=1.0,
-    same_tokens=True,
-)
 
 
 def test_acceptance_lengths_and_step_times_are_counted() -> None:
