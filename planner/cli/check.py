@@ -82,12 +82,13 @@ class CheckOptions:
     output_options(),
 )
 def command(report: str, **given: object) -> int:
-    """Does a plan, saved by `specplan fit ... --json REPORT.json`, still hold on this machine?
+    """Does a plan, saved by `specplan fit TARGET --json REPORT.json`, still hold on this machine?
 
     The devices are read again and the plan's own lines judged against what is free now; nothing that the report
     names is opened or run. With - in the report's place it is read from stdin.
 
-    Exit code 0: it holds. 3: it does not hold any more. 4: it cannot be told. 6: the devices cannot be read.
+    Exit code 0: it holds. 3: it does not hold any more. 4: it cannot be told. 5: a folder that was named holds no
+    model. 6: the devices cannot be read.
     """
     output, options = read_output(given), CheckOptions.of(given)
     try:

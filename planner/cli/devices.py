@@ -18,7 +18,10 @@ from planner.report.words import room, room_range, wrapped
 @click.command("devices")
 @apply(output_options())
 def command(**given: object) -> int:
-    """What this machine's devices report, and what could not be read."""
+    """What this machine's devices report, and what could not be read.
+
+    Exit code 0: the devices were asked. 6: they cannot be.
+    """
     output = read_output(given)
     reading = read_devices()
     visible = visible_devices(reading.devices, os.environ)

@@ -46,7 +46,7 @@ class Check:
 def command(**given: object) -> int:
     """What works on this machine, what does not, and what to do.
 
-    Exit code 0: nothing that planning needs is broken.
+    Exit code 0: nothing that planning needs is broken. 6: something is.
     """
     output = read_output(given)
     python = given["engine_python"]

@@ -32,7 +32,8 @@ def command(target: str, **given: object) -> int:
 
     The same search and judgement as `specplan fit`, without the memory table.
 
-    Exit code 0: a draft will do. 3: none will. 4: it cannot be told.
+    Exit code 0: a draft will do. 3: none will. 4: it cannot be told. 5: the model cannot be read. 6: the devices
+    cannot be read. 8: the Hub cannot be asked.
     """
     options, output = split_options(given)
     return fit(target, options, output, drafts_only=True)

@@ -42,6 +42,22 @@ EXIT_OF_ANSWER: Final = {
     Answer.UNKNOWN: EXIT_UNSURE,
     Answer.DOES_NOT_FIT: EXIT_NO,
 }
+#: What an exit code means whichever command gives it.
+MEANING_OF_EXIT: Final = {
+    EXIT_OK: "yes",
+    EXIT_BUG: "a bug of specplan",
+    EXIT_USAGE: "the request itself is wrong, or the answer cannot be written where it was asked for",
+    EXIT_NO: "no",
+    EXIT_UNSURE: "it cannot be told: tight, or something that it depends on is not known",
+    EXIT_MODEL: "the model cannot be read: missing, gated or malformed",
+    EXIT_HARDWARE: "the hardware cannot be read",
+    EXIT_TRIAL: "a trial failed, or was worse than the plan",
+    EXIT_NETWORK: "the Hub cannot be asked, and nothing is cached",
+    EXIT_INTERRUPTED: "interrupted",
+    EXIT_BROKEN_PIPE: "whoever read the answer left before its end",
+}
+#: Exit codes that every command may give.
+EXITS_OF_ALL: Final = (EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE)
 _TRACKER: Final = "the project's issue tracker"
 
 

@@ -59,8 +59,8 @@ def command(target: str, **given: object) -> int:
     TARGET is a Hub repo (org/name or org/name@revision), a local folder, or a name from `specplan models`. Planned
     for live devices, it ends with a measured trial of the best pairs.
 
-    Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told. 7: the trial failed, or
-    was worse than the plan.
+    Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told. 5: the model cannot be
+    read. 6: the devices cannot be read. 7: the trial failed, or was worse than the plan. 8: the Hub cannot be asked.
     """
     options, output = split_options(given)
     return fit(target, options, output, trial=TrialOptions.of(given))

@@ -45,7 +45,11 @@ class Holding:
 @click.argument("target", required=False)
 @apply(workload_options(), draft_options(), engine_options(), offline_option(), output_options())
 def command(target: str | None, **given: object) -> int:
-    """The GPUs that --gpu knows. With TARGET: how many of each hold it for certain (exit code 3: none does)."""
+    """The GPUs that --gpu knows. With TARGET: how many of each hold it for certain.
+
+    Exit code 0: the list, or some hold it. 3: none does. 4: it cannot be told. 5: the model cannot be read. 8: the
+    Hub cannot be asked.
+    """
     options, output = split_options(given)
     if target is None:
         return _list(output)

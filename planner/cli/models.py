@@ -26,7 +26,10 @@ from planner.workload import Workload
 @click.option("--add", "added", metavar="REPO", help="Read this model and keep it for use without a network.")
 @apply(offline_option(), output_options())
 def command(name: str | None, added: str | None, **given: object) -> int:
-    """List the models that need no network, show the one with this NAME, or add one."""
+    """List the models that need no network, show the one with this NAME, or add one.
+
+    Exit code 0: it is done. 5: there is no such model, or it cannot be read. 8: the Hub cannot be asked.
+    """
     output = read_output(given)
     if added is not None and name is not None:
         raise UsageError("NAME and --add were both given", subject="models", hint="show and add one at a time")

@@ -19,6 +19,7 @@ from planner.cli.trial_progress import TrialProgress
 from planner.cli.trial_weights import PairFolders, pair_folders
 from planner.devices import Device, DeviceSource
 from planner.errors import TRIAL_INTERRUPTED, TrialError
+from planner.memory.breakdown import Group
 from planner.nvml import DeviceReading
 from planner.plan import Plan, make_plan
 from planner.report.words import need_bytes
@@ -27,13 +28,15 @@ from planner.trial.engine_lines import compare_engine
 from planner.trial.engine_options import vllm_options
 from planner.trial.expectation import expected_prediction, held_range, longest_tokens, plan_trial, trial_dtype
 from planner.trial.protocol import DEEPEST_SWEPT, TrialRequest
-from planner.trial.runner import Outcome, run_trial
+from planner.trial.runner import Deadlines, Outcome, run_trial
 from planner.trial.summary import Expected, Summary, Watched, summarize
 from planner.trial.watch import DeviceWatch
 from planner.verdict import Answer
 
 #: What the built-in child imports.
 NEEDED: Final = ("torch", "transformers", "accelerate")
+#: A network disk on a bad day.
+_SLOW_DISK_BYTES_PER_SECOND: Final = 100 * 10**6
 #: Sequences at once that a trial decodes at most: beyond, its prompts would only repeat.
 MOST_SEQUENCES: Final = 32
 
@@ -157,7 +160,7 @@ def run_pair(job: PairJob, output: Output) -> Summary:
             # One device a stage: the cap of each is what its stage was planned at.
             limits = tuple(rank.breakdown.total.high_bytes for rank in plan.ranks)
             request = replace(request, device_limits_bytes=limits)
-        outcome, watched = _run(job, request, devices, output)
+        outcome, watched = _run(job, request, plan, devices, output)
     return summarize(
         request,
         outcome,
@@ -218,8 +221,19 @@ def _refuse_without_room(plan: Plan, devices: Sequence[Device]) -> None:
     )
 
 
+def _patience(backend: Backend, request: TrialRequest, plan: Plan) -> Deadlines:
+    """The backend's deadlines, and for real weights the time that a slow disk takes to read them."""
+    given = backend.deadlines(request)
+    if request.weights == "dummy":
+        return given
+    weights = {Group.TARGET_WEIGHTS, Group.DRAFT_WEIGHTS}
+    lines = [item for rank in plan.ranks for item in rank.breakdown.items if item.group in weights]
+    reading = sum(item.high_bytes for item in lines) / _SLOW_DISK_BYTES_PER_SECOND
+    return replace(given, whole=given.whole + reading, silence=given.silence + reading)
+
+
 def _run(
-    job: PairJob, request: TrialRequest, devices: Sequence[Device], output: Output
+    job: PairJob, request: TrialRequest, plan: Plan, devices: Sequence[Device], output: Output
 ) -> tuple[Outcome, Watched]:
     progress = TrialProgress(output, request.seconds)
     backend, on_gpu = job.backend, job.device_kind == "cuda"
@@ -227,7 +241,7 @@ def _run(
     try:
         outcome = run_trial(
             request,
-            deadlines=backend.deadlines(request),
+            deadlines=_patience(backend, request, plan),
             command=backend.command(job.options.engine_python if backend.needs_engine_python else None),
             environment={**backend.environment(request), **(_visible(devices) if on_gpu else {})},
             watch=progress.see,

@@ -31,6 +31,13 @@ from planner.workload import Workload
 
 #: Without being asked, the host's CPU runs no pair larger than this: it would take minutes a prompt.
 _UNASKED_ON_CPU_BYTES: Final = 4 * 2**30
+#: What keeps a trial from running at all: a failure only of one that was asked for.
+_CANNOT_RUN: Final = frozenset(
+    {
+        *("trial_weights_missing", "trial_no_room", "trial_missing_import", "trial_no_cuda"),
+        *("trial_cache", "trial_remote_code", "trial_engine_options", "trial_embedded"),
+    }
+)
 #: Reasons against a draft that a trial may refute.
 _ONLY_PREDICTED: Final = frozenset({"slower", "off_wins"})
 
@@ -93,10 +100,12 @@ class FitTrials:
             return False
         for name, job in pairs:
             self._output.note("trial", f"trying {name} on {self._devices[0].name}")
-            self.found[name] = self._tried(job)
+            trial = self._tried(name, job)
+            if trial is not None:
+                self.found[name] = trial
             if self.interrupted:
                 break
-        return True
+        return bool(self.found)
 
     @property
     def failure(self) -> SpecplanError | None:
@@ -175,9 +184,13 @@ class FitTrials:
             plan=plan if plan is not None and plan.engine.name == self.options.backend else None,
         )
 
-    def _tried(self, job: PairJob) -> PairTrial:
+    def _tried(self, name: str, job: PairJob) -> PairTrial | None:
+        """The trial of one pair; None where it was not asked for and cannot run here, which is no failure."""
         summary = attempt(job, self._output)
         if isinstance(summary, SpecplanError):
+            if self.options.wanted is None and summary.code in _CANNOT_RUN:
+                self._output.warn("no_trial", f"no trial of {name}: {summary.message} ({summary.hint})")
+                return None
             return _failed(job, summary, self.options.backend)
         document = trial_mapping(summary)
         keep(job, summary, document, self._output)

@@ -178,3 +178,15 @@ def test_measured_acceptance_carries_over_to_another_engine_and_the_speedup_does
     assert found.prediction.speedup is not None
     assert found.prediction.speedup.high > 0.9
     assert [reason.code for reason in found.reasons if reason.code == "slower"] == []
+
+
+def test_a_trial_that_was_not_asked_for_and_cannot_run_is_no_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default a plan for a live GPU is tried; that its memory is taken by now is a warning, not exit code 7."""
+    taken = replace(CARD, free_bytes=10 * GIB, used_by_others_bytes=69 * GIB)
+    read_as(monkeypatch, (CARD,), (taken,))
+    use_child(monkeypatch, behaving(1.5))
+    exit_code, found, shown = fit(capsys)
+    assert (exit_code, found.trial) == (0, None)
+    assert "no trial of draft" in shown
