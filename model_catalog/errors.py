@@ -3,20 +3,21 @@
 ::
 
     SpecplanError                      what failed, on which subject, what to type next
-    ├── UsageError                     the request itself is wrong (exit 2)
-    ├── ModelError                     the model cannot be read (exit 5)
-    │   ├── ModelNotFoundError         no such repo, folder or catalogue name
-    │   ├── ModelGatedError            the Hub wants a token or an accepted licence
-    │   ├── NotAModelError             adapter, GGUF-only, pickle-only or draft head where a model is needed
-    │   ├── ConfigError                config.json is malformed; names the key
-    │   │   └── UnsupportedConfigError well-formed, but with memory-relevant keys we do not understand
-    │   └── WeightsError               a safetensors header or index is malformed or contradicts its file
-    └── NetworkError                   the Hub cannot be asked and nothing is cached (exit 8)
-        ├── HubUnreachableError        no route, name or connection
-        ├── HubTimeoutError            it answered too slowly
-        ├── HubRateLimitedError        429
-        └── HubServerError             5xx, or an answer that is not the Hub's protocol
+    ├── UsageError                     exit 2
+    ├── ModelError                     exit 5
+    │   ├── ModelNotFoundError
+    │   ├── ModelGatedError
+    │   ├── NotAModelError
+    │   ├── ConfigError
+    │   │   └── UnsupportedConfigError
+    │   └── WeightsError
+    └── NetworkError                   exit 8
+        ├── HubUnreachableError
+        ├── HubTimeoutError
+        ├── HubRateLimitedError
+        └── HubServerError
 
+Each class says what it means in its first line: ``docs/reference/exit-codes.md`` is made of these lines.
 The planner adds its own branches in ``planner.errors``.
 """
 
@@ -39,27 +40,40 @@ class SpecplanError(Exception):
 
 
 class UsageError(SpecplanError):
+    """The request itself is wrong."""
+
     code = "usage"
 
 
 class ModelError(SpecplanError):
+    """The model cannot be read."""
+
     code = "model"
 
 
 class ModelNotFoundError(ModelError):
+    """There is no such repository, folder or name in the catalogue."""
+
     code = "model_not_found"
 
 
 class ModelGatedError(ModelError):
+    """The Hub wants a token, or a licence to be accepted first."""
+
     code = "model_gated"
 
 
 class NotAModelError(ModelError):
+    """An adapter, GGUF files or pickles alone, or a draft head where a model is needed."""
+
     code = "not_a_model"
 
 
 class ConfigError(ModelError):
-    """A value in config.json is missing or impossible; ``key_path`` names it (``text_config.num_heads``)."""
+    """A value in config.json is missing or impossible; the message names its key.
+
+    ``key_path`` holds it: ``text_config.num_heads``.
+    """
 
     code = "config"
 
@@ -69,28 +83,42 @@ class ConfigError(ModelError):
 
 
 class UnsupportedConfigError(ConfigError):
+    """A configuration that is well formed, but with keys that move memory and are not understood."""
+
     code = "config_unsupported"
 
 
 class WeightsError(ModelError):
+    """A safetensors header or index is malformed, or contradicts its file."""
+
     code = "weights"
 
 
 class NetworkError(SpecplanError):
+    """The Hub cannot be asked, and nothing is cached."""
+
     code = "network"
 
 
 class HubUnreachableError(NetworkError):
+    """There is no route, name or connection to the Hub, or the network is off."""
+
     code = "hub_unreachable"
 
 
 class HubTimeoutError(NetworkError):
+    """The Hub answered too slowly."""
+
     code = "hub_timeout"
 
 
 class HubRateLimitedError(NetworkError):
+    """The Hub asks to be asked less often (429)."""
+
     code = "hub_rate_limited"
 
 
 class HubServerError(NetworkError):
+    """The Hub failed (5xx), or its answer is not the Hub's protocol."""
+
     code = "hub_server"

@@ -3,17 +3,17 @@
 ::
 
     SpecplanError (model_catalog.errors)
-    ├── UsageError (exit 2)
-    │   ├── UnknownGpuError          no declared GPU of that name
-    │   └── ParallelismError         tp/pp that the model or the devices cannot take
-    ├── HardwareError (exit 6)       the devices cannot be read
-    │   ├── NvmlMissingError         no NVIDIA library on this machine
-    │   ├── DriverMismatchError      the library and the kernel module differ, or the driver is not loaded
-    │   ├── DevicePermissionError    the driver answers, but not to us
-    │   ├── DeviceLostError          a GPU fell off the bus
-    │   ├── NoDeviceError            the selection (or the machine) is empty
-    │   └── DriverHangError          the driver did not answer in time
-    └── TrialError (exit 7)              the trial did not come to a result; ``code`` says why
+    ├── UsageError                   exit 2
+    │   ├── UnknownGpuError
+    │   └── ParallelismError
+    ├── HardwareError                exit 6
+    │   ├── NvmlMissingError
+    │   ├── DriverMismatchError
+    │   ├── DevicePermissionError
+    │   ├── DeviceLostError
+    │   ├── NoDeviceError
+    │   └── DriverHangError
+    └── TrialError                   exit 7; ``code`` says why: planner.trial.failures
 """
 
 from typing import Final
@@ -22,38 +22,56 @@ from model_catalog.errors import SpecplanError, UsageError
 
 
 class UnknownGpuError(UsageError):
+    """No declared GPU has that name."""
+
     code = "unknown_gpu"
 
 
 class ParallelismError(UsageError):
+    """The model or the devices cannot be split that way."""
+
     code = "parallelism"
 
 
 class HardwareError(SpecplanError):
+    """The devices cannot be read."""
+
     code = "hardware"
 
 
 class NvmlMissingError(HardwareError):
+    """There is no NVIDIA library on this machine."""
+
     code = "nvml_missing"
 
 
 class DriverMismatchError(HardwareError):
+    """The library and the kernel module differ, or the driver is not loaded."""
+
     code = "driver_mismatch"
 
 
 class DevicePermissionError(HardwareError):
+    """The driver answers, but not to this user."""
+
     code = "device_permission"
 
 
 class DeviceLostError(HardwareError):
+    """A GPU fell off the bus."""
+
     code = "device_lost"
 
 
 class NoDeviceError(HardwareError):
+    """The machine has no GPU, or the selection holds none."""
+
     code = "no_device"
 
 
 class DriverHangError(HardwareError):
+    """The driver did not answer in time."""
+
     code = "driver_hang"
 
 
@@ -62,7 +80,7 @@ TRIAL_INTERRUPTED: Final = "trial_interrupted"
 
 
 class TrialError(SpecplanError):
-    """A trial that failed; ``code`` tells a missing library, broken weights, memory, silence and death apart."""
+    """The trial came to no result; ``code`` tells a missing library, broken weights, memory and silence apart."""
 
     code = "trial"
 

@@ -39,7 +39,7 @@ def command(file: str, **given: object) -> int:
     say. With --save later plans of exactly this set-up use the overheads that were measured.
 
     Exit code 0: all lines agree. 3: a line lies outside the planned bounds. 4: the log says too little. 5: its
-    model is not known.
+    model is not known, or cannot be read. 8: the Hub cannot be asked.
     """
     output = read_output(given)
     log = read_log(_read(file, output))

@@ -1,6 +1,7 @@
 """`specplan fit`: the place where models, devices and an engine meet a plan."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -60,7 +61,8 @@ def command(target: str, **given: object) -> int:
     for live devices, it ends with a measured trial of the best pairs.
 
     Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told. 5: the model cannot be
-    read. 6: the devices cannot be read. 7: the trial failed, or was worse than the plan. 8: the Hub cannot be asked.
+    read. 6: the devices cannot be read. 7: the trial failed, or was worse than the plan. 8: the Hub cannot be
+    asked.
     """
     options, output = split_options(given)
     return fit(target, options, output, trial=TrialOptions.of(given))
@@ -132,7 +134,7 @@ def fit(
     else:
         _print(findings, facts, advice, options, output)
     if output.json_target is not None:
-        _write(findings, facts, advice, target_name, options, output, exit_code)
+        output.document(fit_document(findings, facts, advice, target_name, options, output, exit_code))
     return exit_code
 
 
@@ -193,7 +195,7 @@ def _print_drafts(findings: Findings, output: Output) -> None:
         output.answer("\n\n".join(block for block in blocks if block))
 
 
-def _write(
+def fit_document(
     findings: Findings,
     facts: TargetFacts,
     advice: Advice,
@@ -201,7 +203,8 @@ def _write(
     options: PlanOptions,
     output: Output,
     exit_code: int,
-) -> None:
+) -> Mapping[str, Any]:
+    """The report of what was found for this request."""
     from planner.report.build import build_report  # noqa: PLC0415 - pydantic is slow to import
     from planner.report.document import Request, report_mapping  # noqa: PLC0415 - as above
 
@@ -235,4 +238,4 @@ def _write(
         offline=options.offline,
     )
     report = build_report(findings, facts, request, exit_code=exit_code, warnings=output.remarks, advice=advice)
-    output.document(report_mapping(report))
+    return report_mapping(report)

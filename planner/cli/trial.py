@@ -58,7 +58,8 @@ def command(target: str, draft: str, **given: object) -> int:
     random ones of the same shape tell memory and step times.
 
     Exit code 0: the draft helps. 3: it hurts. 4: the interval holds 1, or the weights were random. 5: a model
-    cannot be read. 6: the devices cannot be read. 7: no result, or worse than the plan. 8: the Hub cannot be asked.
+    cannot be read. 6: the devices cannot be read. 7: no result, or worse than the plan. 8: the Hub cannot be
+    asked.
     """
     output = read_output(given)
     k = given["num_speculative_tokens"]

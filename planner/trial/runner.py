@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
 from planner.errors import TrialError
+from planner.trial.failures import hint_of
 from planner.trial.protocol import Event, PromptRun, ProtocolError, TrialRequest
 
 #: Loading and warming come before the measuring that ``seconds`` bounds.
@@ -26,19 +27,6 @@ _LINE_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 1500
 #: Never in the child's environment: it needs no network.
 _SECRETS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
-_HINTS: Final[Mapping[str, str]] = {
-    "missing_import": "pip install 'specplan[trial]'",
-    "weights": "give a folder with config.json and whole *.safetensors; or see --trial-weights dummy",
-    "tokenizer": "put the target's tokenizer.json beside its weights",
-    "remote_code": "choose a model whose architecture transformers has, or measure it in a serving engine",
-    "no_cuda": "install a torch built for this driver's CUDA, or run on the CPU: --devices cpu",
-    "device_lost": "look for Xid errors in dmesg; the GPU may need a reset",
-    "engine_refused": "the plan's settings do not suit this engine; plan for its version: --engine NAME==VERSION",
-    "engine_options": "the trial started the engine with an option that this version does not know",
-    "out_of_memory": "free memory on the device, or try a smaller pair",
-    "cache": "this target keeps recurrent state; measure it in a serving engine",
-}
-_HINT: Final = "run it again while the machine is quiet, or shorter: --trial-seconds 10 --new-tokens 64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +79,8 @@ def run_trial(
     ``environment`` is set for the child on top of ours.
 
     Raises:
-        TrialError: its code is ``trial_`` and what the child said (``missing_import``, ``weights``, ``tokenizer``,
-            ``remote_code``, ``out_of_memory``, ``cache``, ``no_cuda``, ``device_lost``, ``engine_refused``,
-            ``engine_options``, ``failed``), or what became of it: ``killed``, ``silent``, ``deadline`` or
-            ``protocol``.
+        TrialError: its code is ``trial_`` and what the child said, or what became of it: ``killed``, ``silent``,
+            ``deadline`` or ``protocol``. ``planner.trial.failures`` lists them.
         KeyboardInterrupt: after the child has been ended.
     """
     limits = deadlines or Deadlines.of(request)
@@ -262,7 +248,7 @@ def _error(code: str, text: str, log: IO[bytes]) -> TrialError:
     tail = _tail(log)
     if tail and code in {"killed", "failed", "protocol"}:
         message += f"; its log ends: {tail[-300:]!r}"
-    return TrialError(message, subject="trial", hint=_HINTS.get(code, _HINT), code=f"trial_{code}")
+    return TrialError(message, subject="trial", hint=hint_of(code), code=f"trial_{code}")
 
 
 def _tail(log: IO[bytes]) -> str:
