@@ -87,8 +87,8 @@ def exit_codes_page() -> str:
         _MADE,
         "",
         "Answers go to stdout, everything else to stderr. A failure is two lines there, `error:` and `hint:`.",
-        "With `--json -` stdout holds exactly one JSON document, of a failure too; with `--json PATH` the document is",
-        "written there as a whole or not at all.",
+        "With `--json -` stdout holds exactly one JSON document, of a failure too; with `--json PATH` the",
+        "document is written there as a whole or not at all.",
         "",
         "## Exit codes",
         "",
@@ -104,7 +104,8 @@ def exit_codes_page() -> str:
         "## Documents",
         "",
         "Every document begins with its schema's name and the exit code. A failure holds beside them only",
-        "`error`, with `code`, `message`, `subject` and `hint`. The number in a name changes when readers would break.",
+        "`error`, with `code`, `message`, `subject` and `hint`. The number in a name changes when readers would",
+        "break.",
         "",
     ]
     schemas = [(f"`{name}`", f"`{SCHEMA_OF_COMMAND.get(name, REPORT_SCHEMA)}`") for name in COMMANDS]
