@@ -5,11 +5,11 @@ Each command runs in a process of its own, on a machine without a network and wi
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL, GPU = "Qwen/Qwen3-0.6B", ("--gpu", "l4")
-#: name of the case: (arguments, exit code, error code). Of each command one that is mistyped, and what else may fail.
+#: name of the case: (arguments, exit code, error code).
 FAILING: Mapping[str, tuple[Sequence[str], int, str]] = {
     "fit": (["fit", "org/none", *GPU], 8, "hub_unreachable"),
     "fit: no driver": (["fit", MODEL], 6, "nvml_missing"),
@@ -73,6 +73,13 @@ ANSWERING: Mapping[str, Sequence[str]] = {
     "models": ["models"],
     "doctor": ["doctor"],
 }
+#: The command, with files that may not be longer.
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))
+from planner.cli.main import run
+run()
+"""
 Ran = subprocess.CompletedProcess[str]
 
 
@@ -82,9 +89,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": -1}))
     (folder / "empty.log").write_text("nothing\n")
-    start = (
-        "INFO 01-01 00:00:00 [core.py:58] Initializing a V1 LLM engine (v0.11.0) with config: model='org/none'\n"
-    )
+    start = "INFO 01-01 00:00:00 [core.py:58] Initializing a V1 LLM engine (v0.11.0) with config: model='org/none'"
     (folder / "start.log").write_text(start)
     break_library(folder / "no-driver")
     return folder
@@ -100,19 +105,15 @@ def run(home: Path, arguments: Sequence[str], *, longest_file: int | None = None
         "LD_LIBRARY_PATH": str(home / "no-driver"),
     }
 
-    def limit() -> None:
-        if longest_file is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (longest_file, longest_file))
-
+    start = ["-m", "planner.cli.main"] if longest_file is None else ["-c", LIMITED.format(longest_file)]
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "planner.cli.main", *arguments],
+        [sys.executable, "-W", "error", *start, *arguments],
         env={**kept, **surroundings},
         cwd=home,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        preexec_fn=limit,  # noqa: PLW1509 - only a limit is set
     )
 
 
@@ -138,6 +139,8 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.parametrize("case", FAILING)
 def test_a_failure_is_one_document_of_the_commands_schema(case: str, failed: Mapping[str, Ran]) -> None:
     arguments, exit_code, code = FAILING[case]
+    if code == "trial_weights_missing" and find_spec("torch") is None:
+        pytest.skip("the trial's libraries are not installed: pip install 'specplan[trial]'")
     ran = failed[case]
     assert ran.returncode == exit_code, ran.stderr
     assert exit_code in documented_exits(arguments[0])
