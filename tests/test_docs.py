@@ -31,6 +31,9 @@ VERDICTS = {
     "TIGHT": Answer.TIGHT,
     "DOES NOT FIT": Answer.DOES_NOT_FIT,
     "CANNOT TELL": Answer.UNKNOWN,
+    "STARTS": Answer.FITS,
+    "MAY FAIL AT START": Answer.TIGHT,
+    "FAILS AT START": Answer.DOES_NOT_FIT,
 }
 
 
@@ -108,7 +111,7 @@ def test_a_transcript_is_what_the_command_prints(
 def test_a_command_in_the_text_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     typed = [PLACEHOLDERS.get(word.strip("[]"), word) for word in words if word != "[NAME]"]
     command, arguments = typed[0], [word for word in typed[1:] if word]
-    if command in {"trial", "check", "explain-log"}:  # tests/cli run them: a minute, or a file that is not here
+    if command in {"trial", "check", "check-command", "explain-log"}:  # tests/cli run them: a minute, or a file that is not here
         arguments = ["--help"]
     if command in {"fit", "drafts", "gpus", "doctor"} and "--help" not in arguments:
         arguments.append("--offline")

@@ -26,6 +26,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "planner.cli.explain_log",
         "An engine's start-up log beside the plan: which lines agree, which not, why.",
     ),
+    "check-command": (
+        "planner.cli.check_command",
+        "A command you have, of vLLM, SGLang or llama.cpp: will it start, what to change?",
+    ),
     "check": ("planner.cli.check", "Before a launch: does a saved plan still hold on this machine?"),
     "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),
     "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),

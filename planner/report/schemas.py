@@ -15,6 +15,7 @@ SCHEMA_OF_COMMAND: Final[Mapping[str, str]] = {
     "doctor": "specplan.doctor/1",
     "trial": "specplan.trial/1",
     "explain-log": "specplan.explain_log/1",
+    "check-command": "specplan.check_command/1",
 }
 
 

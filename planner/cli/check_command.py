@@ -1,0 +1,203 @@
+"""`specplan check-command`: a command that somebody already has, planned as it stands."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from model_catalog.errors import UsageError
+from planner.cli.command_names import gguf_model
+from planner.cli.failure import EXIT_OF_ANSWER
+from planner.cli.options import apply, detail_options, offline_option, output_options, read_output, valued
+from planner.cli.output import Output
+from planner.cli.values import COUNT, SIZE
+from planner.commands.reading.read_llama_cpp import read_llama_cpp
+from planner.commands.reading.read_sglang import read_sglang
+from planner.commands.reading.read_vllm import read_vllm
+from planner.commands.reading.records import Reading, Unknown
+from planner.commands.reading.split import MOST_CHARACTERS, Words, find_engine, split_text
+from planner.verdict import Reason
+
+_STDIN: Final = "-"
+_READERS: Final[dict[str, Callable[[tuple[str, ...]], Reading]]] = {
+    "vllm": read_vllm,
+    "sglang": read_sglang,
+    "llama.cpp": read_llama_cpp,
+}
+
+
+@click.command("check-command", context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@apply(
+    click.option("--file", metavar="FILE", help="Read the command from a file; - for stdin."),
+    click.option("--gpu", metavar="NAME[:N]", help="Plan for a declared GPU: h100-80gb. See `specplan gpus`."),
+    click.option("--devices", metavar="LIST", help="Live devices by index or UUID.  [the command's, or all]"),
+    click.option("--driver", metavar="VERSION", help="With --gpu: use what was measured under this driver."),
+    click.option("--engine", metavar="NAME==VERSION", help="The engine's release.  [the newest known]"),
+    click.option(
+        "--model", metavar="TARGET", help="The model, where the command names a folder or file elsewhere."
+    ),
+    click.option("--draft", metavar="REPO", help="The same for the draft."),
+    click.option("--quantization", metavar="NAME", help="The type of a GGUF file, where its name does not say."),
+    valued("--batch", value=COUNT, text="Sequences held at once, all of full context.  [1, or llama.cpp's slots]"),
+    valued("--memory-limit", value=SIZE, text="Never plan beyond this much of a device (shared cards)."),
+    click.option("--allow-unknown", is_flag=True, help="Go on without options that the engine does not have."),
+    offline_option(),
+    detail_options(),
+    output_options(),
+)
+def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - click's options are of any type
+    """Will this command of vLLM, SGLang or llama.cpp start, and what would have to change?
+
+    Give the command after --, for example: -- vllm serve ORG/NAME --max-model-len 16k. It is read, never run;
+    values of options that do not move memory are kept nowhere.
+
+    Exit code 0: it starts. 3: it does not. 4: it cannot be told, or an option that is not planned may decide. 2:
+    an option that the engine does not have.
+    """
+    output = read_output(given)
+    found = find_engine(_words(words, given["file"]))
+    reading = _READERS[found.engine](found.words)
+    reading = _with_place(reading, found)
+    _check_unknown(reading, allowed=given["allow_unknown"], output=output)
+    if reading.settings.model is None and given["model"] is None:
+        raise UsageError(
+            "names no model",
+            subject=f"the {found.engine} command",
+            hint="name it in the command, or here: --model ORG/NAME",
+        )
+    return _answer(reading, given, output)
+
+
+def _with_place(reading: Reading, found: Words) -> Reading:
+    settings = replace(reading.settings, visible=found.visible)
+    if found.engine != "llama.cpp":
+        return replace(reading, settings=settings)
+    model, kind = gguf_model(settings.model or "")
+    draft, own = (None, None) if settings.draft is None else gguf_model(settings.draft)
+    remarks = reading.remarks
+    if draft is not None and own != kind:
+        text = f"the draft is planned as a file of the target's type, not as {own or 'what it is'}"
+        remarks = (*remarks, Reason(code="draft_type", text=text))
+    return replace(
+        reading,
+        settings=replace(settings, model=model or None, draft=draft, quantization=settings.quantization or kind),
+        remarks=remarks,
+    )
+
+
+def _words(words: tuple[str, ...], file: str | None) -> tuple[str, ...]:
+    """The command's words, out of the command line, a file or stdin.
+
+    Raises:
+        UsageError: there are none, or they cannot be read.
+    """
+    if file is not None and words:
+        raise UsageError("both were given", subject="--file and a command", hint="give one of them")
+    source = file if file is not None else _STDIN if words == (_STDIN,) else None
+    if source is not None:
+        words = split_text(_text(source))
+    elif len(words) == 1 and " " in words[0]:
+        words = split_text(words[0])
+    if not words:
+        raise UsageError(
+            "no command was given",
+            subject="check-command",
+            hint="put it after --: specplan check-command --gpu h100-80gb -- vllm serve ORG/NAME",
+        )
+    return words
+
+
+def _text(source: str) -> str:
+    try:
+        if source == _STDIN:
+            content = sys.stdin.buffer.read(MOST_CHARACTERS + 1)
+        else:
+            with Path(source).expanduser().open("rb") as stream:
+                content = stream.read(MOST_CHARACTERS + 1)
+    except (OSError, ValueError) as cause:
+        reason = getattr(cause, "strerror", None) or "not a path"
+        raise UsageError(
+            f"cannot be read: {reason}", subject="--file", hint="give a file with the command, or - for stdin"
+        ) from cause
+    return content.decode("utf-8", "replace")
+
+
+def _check_unknown(reading: Reading, *, allowed: bool, output: Output) -> None:
+    """Name what the engine would not take; an error, unless it is allowed.
+
+    Raises:
+        UsageError: naming the first, with what is like it.
+    """
+    if not reading.unknown:
+        return
+    if not allowed:
+        first, *others = reading.unknown
+        more = f"; and {', '.join(entry.option for entry in others)}" if others else ""
+        raise UsageError(
+            f"{reading.settings.engine} has no such option{f' ({first.why})' if first.why else ''}{more}",
+            subject=first.option,
+            hint=f"{_near(first)}correct it, or go on without it: --allow-unknown",
+        )
+    for entry in reading.unknown:
+        why = f" ({entry.why})" if entry.why else ""
+        output.warn("unknown_option", f"{entry.option}: no such option{why}; planned without it")
+
+
+def _near(entry: Unknown) -> str:
+    return f"did you mean {' or '.join(entry.near)}? " if entry.near else ""
+
+
+def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
+    from planner.cli.command_plan import plan_command  # noqa: PLC0415 - nothing of planning for --help
+    from planner.cli.fit import fit_document  # noqa: PLC0415 - as above
+    from planner.commands.registry import start_command  # noqa: PLC0415 - as above
+    from planner.report.advice import NO_ADVICE  # noqa: PLC0415 - as above
+    from planner.report.command_text import (  # noqa: PLC0415 - as above
+        CommandAnswer,
+        command_document,
+        command_line,
+        command_text,
+    )
+    from planner.report.schemas import document_head  # noqa: PLC0415 - as above
+    from planner.report.text import fit_text  # noqa: PLC0415 - as above
+
+    planned = plan_command(reading.settings, given, output)
+    corrected = None
+    if planned.corrections:
+        plan = planned.corrections[0].plan
+        try:
+            corrected = start_command(plan.engine.name, plan.engine.version, plan)
+        except UsageError as refusal:
+            output.note("no_command", f"no command can be written: {refusal.message}")
+    answer = CommandAnswer(
+        reading=reading,
+        engine=planned.options.engine,
+        findings=planned.findings,
+        refused=planned.refused,
+        prediction=planned.prediction,
+        corrections=planned.corrections,
+        corrected=corrected,
+    )
+    exit_code = EXIT_OF_ANSWER[answer.answer]
+    found = planned.findings
+    if output.quiet:
+        output.answer(command_line(answer))
+    elif output.wants_words:
+        body = "" if found is None else fit_text(found, planned.facts, verbose=planned.options.verbose)
+        output.answer(command_text(answer, body, verbose=planned.options.verbose))
+        if planned.options.explain and found is not None:
+            from planner.report.explain import explain_text  # noqa: PLC0415 - only where asked for
+
+            output.answer("\n" + explain_text(found.told.plan, planned.facts.assumptions))
+    if output.json_target is not None:
+        report = None
+        if found is not None:
+            report = fit_document(
+                found, planned.facts, NO_ADVICE, planned.target_name, planned.options, output, exit_code
+            )
+        output.document({**document_head("check-command", exit_code), **command_document(answer, report)})
+    return exit_code
