@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from injected.trial import CHILD_CASES, ChildCase
 from trial_children import LOADED, RUN, child_command, progress, result
 
+from planner.cli.failure import exit_code_of
 from planner.errors import TrialError
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, run_trial
@@ -52,45 +54,15 @@ def test_a_missing_library_says_what_to_install() -> None:
     assert "specplan[trial]" in failure('send(event="error", code="missing_import", text="torch")\n').hint
 
 
-def test_a_silent_child_is_ended() -> None:
+@pytest.mark.parametrize("case", CHILD_CASES, ids=lambda case: case.id)
+def test_a_child_that_does_not_behave_is_ended(case: ChildCase) -> None:
     start = time.monotonic()
-    error = failure("time.sleep(60)\n", Deadlines(whole=60, silence=0.5))
-    assert error.code == "trial_silent"
+    error = failure(case.script, Deadlines(whole=case.whole_seconds, silence=case.silence_seconds))
+    assert error.code == case.code
+    assert exit_code_of(error) == case.exit_code
+    assert case.says in error.message
+    assert error.hint
     assert time.monotonic() - start < 20
-
-
-def test_a_child_that_talks_for_ever_meets_the_deadline() -> None:
-    error = failure(LOADED + "while True:\n    " + PROGRESS + "    time.sleep(0.05)\n", Deadlines(whole=1.0))
-    assert error.code == "trial_deadline"
-
-
-def test_a_killed_child_is_told_as_such_with_the_end_of_its_log() -> None:
-    error = failure('print("it was going so well", flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n')
-    assert error.code == "trial_killed"
-    assert "SIGKILL" in error.message
-    assert "it was going so well" in error.message
-
-
-def test_a_child_that_just_leaves_is_no_result() -> None:
-    error = failure("sys.exit(3)\n")
-    assert error.code == "trial_killed"
-    assert "exit code 3" in error.message
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        'pipe.write("what?\\n")\n',
-        'pipe.write("x" * 3_000_000)\npipe.flush()\ntime.sleep(5)\n',
-        'send(event="progress", run={"prompt": "p"})\n',
-        'send(event="progress")\n',
-        RESULT,
-        LOADED + PROGRESS + 'send(event="result")\n',
-    ],
-    ids=["no JSON", "a line without end", "half a run", "no run", "a result of nothing", "half a result"],
-)
-def test_a_child_that_talks_nonsense_is_ended(script: str) -> None:
-    assert failure(script).code == "trial_protocol"
 
 
 def test_a_child_that_floods_its_output_does_no_harm() -> None:

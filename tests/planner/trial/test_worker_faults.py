@@ -1,15 +1,15 @@
 """Faults of the child, each from a real child process: one error event, with a code that says what it was."""
 
 import importlib.util
-import json
-import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from injected.trial import ASSERT, CPU_OUT, CUDA_OUT, LAUNCH, WORKER_CASES, WorkerCase
 
+from planner.cli.failure import exit_code_of
 from planner.errors import TrialError
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, Outcome, run_trial
@@ -24,44 +24,6 @@ from planner.trial.worker.__main__ import main
 {body}
 sys.exit(main(int(sys.argv[1])))
 """
-FAILING = """
-import torch
-from planner.trial.worker import {module}
-def fail(*_, **__):
-    raise {error}
-{module}.{name} = fail
-"""
-#: Every forward of the target fails once the child has said {event}.
-FAILING_AFTER = """
-import inspect, torch
-from planner.trial.protocol import Event
-from planner.trial.worker import loading
-honest, told, said = loading.load_pair, Event.to_json, set()
-def to_json(event):
-    said.add(event.name)
-    return told(event)
-def load_pair(*given):
-    target, draft = honest(*given)
-    forward = target.forward
-    def watched(*tokens, **options):
-        if "{event}" in said:
-            raise {error}
-        return forward(*tokens, **options)
-    watched.__signature__ = inspect.signature(forward)
-    target.forward = watched
-    return target, draft
-Event.to_json, loading.load_pair = to_json, load_pair
-"""
-CUDA_OUT = 'torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")'
-CPU_OUT = (
-    "RuntimeError(\"[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: "
-    'you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)")'
-)
-LAUNCH = (
-    'RuntimeError("CUDA error: unspecified launch failure\\nCUDA kernel errors might be asynchronously reported '
-    'at some other API call\\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1")'
-)
-ASSERT = 'torch.AcceleratorError("CUDA error: device-side assert triggered")'
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +76,14 @@ def run(asked: TrialRequest, body: str | None = None) -> tuple[Outcome | None, T
         return None, error, seen
 
 
-def fault(asked: TrialRequest, body: str | None = None) -> TrialError:
-    """The one error that such a trial ends with."""
+def fault(asked: TrialRequest, body: str | None = None) -> tuple[TrialError, Sequence[Event]]:
+    """The one error that such a trial ends with, and all that the child said."""
     outcome, error, seen = run(asked, body)
     assert outcome is None
     assert error is not None
     assert [event.name for event in seen].count("error") == 1, error.message
     assert seen[-1].name == "error"
-    return error
+    return error, seen
 
 
 def test_a_whole_folder_runs_and_says_what_it_loaded(model: Path) -> None:
@@ -149,126 +111,25 @@ def test_dummy_weights_need_neither_weights_nor_a_tokenizer(model: Path, tmp_pat
     assert outcome.runs
 
 
-def test_only_bin_files(model: Path, tmp_path: Path) -> None:
-    folder = copy_of(model, tmp_path / "bin")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    error = fault(request(model, folder))
-    assert error.code == "trial_weights"
-    assert "only .bin files" in error.message
-
-
-def test_a_truncated_file(model: Path, tmp_path: Path) -> None:
-    folder = copy_of(model, tmp_path / "cut")
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[:-100])
-    error = fault(request(model, folder))
-    assert error.code == "trial_weights"
-    assert f"is {len(whole) - 100} bytes long, but its header describes {len(whole)}" in error.message
-
-
-def test_a_missing_shard(model: Path, tmp_path: Path) -> None:
-    folder = copy_of(model, tmp_path / "shard")
-    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
-    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    error = fault(request(folder))
-    assert error.code == "trial_weights"
-    assert "model-00002-of-00002.safetensors is missing" in error.message
-
-
-def test_no_tokenizer(model: Path, tmp_path: Path) -> None:
-    folder = copy_of(model, tmp_path / "mute")
-    (folder / "tokenizer.json").unlink()
-    error = fault(request(folder))
-    assert error.code == "trial_tokenizer"
-    assert "no tokenizer" in error.message
-
-
-def test_remote_code(model: Path, tmp_path: Path) -> None:
-    folder = copy_of(model, tmp_path / "remote")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "made.Made"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    error = fault(request(folder))
-    assert error.code == "trial_remote_code"
-    assert "made_up" in error.message
-
-
-def test_no_cuda(model: Path) -> None:
+@pytest.mark.parametrize("case", WORKER_CASES, ids=lambda case: case.id)
+def test_a_fault_is_one_error_that_says_what_it_was(case: WorkerCase, model: Path, tmp_path: Path) -> None:
+    """No further prompt is tried on a device that is gone, and none on one that is full."""
     import torch
 
-    if torch.cuda.is_available():
+    if case.code == "trial_no_cuda" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    error = fault(request(model, device="cuda"))
-    assert error.code == "trial_no_cuda"
-    assert f"torch {torch.__version__}" in error.message
-
-
-def test_a_library_that_is_not_there(model: Path) -> None:
-    error = fault(request(model), 'sys.modules["accelerate"] = None\nsys.modules["torch"] = None\n')
-    assert error.code == "trial_missing_import"
-    assert "torch" in error.message
-
-
-def test_host_memory_that_runs_out_while_loading(tmp_path: Path) -> None:
-    """A real shortage: eight gigabytes of dummy weights where the system permits six of address space."""
-    wide = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 16_384,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 32,
-        "vocab_size": 1024,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(wide))
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    body = f"import resource, torch, transformers\nresource.setrlimit(resource.RLIMIT_AS, (6 << 30, {most}))\n"
-    error = fault(request(tmp_path, weights="dummy"), body)
-    assert error.code == "trial_out_of_memory"
-    assert "while loading" in error.message
-
-
-def test_a_device_that_is_lost_while_loading(model: Path) -> None:
-    error = fault(request(model), FAILING.format(module="loading", name="load_model", error=LAUNCH))
-    assert error.code == "trial_device_lost"
-    assert "while loading: CUDA error: unspecified launch failure" in error.message
-    # Advice for those who debug CUDA kernels is not for the user.
-    assert "CUDA_LAUNCH_BLOCKING" not in error.message
-
-
-def test_an_exception_that_nobody_foresaw_is_told_by_its_name(model: Path) -> None:
-    raised = 'LookupError("surprise")'
-    error = fault(request(model), FAILING.format(module="loading", name="load_model", error=raised))
-    assert error.code == "trial_failed"
-    assert "LookupError while loading: surprise" in error.message
-
-
-def test_memory_that_runs_out_while_warming_up(model: Path) -> None:
-    error = fault(request(model), FAILING_AFTER.format(event="loaded", error=CUDA_OUT))
-    assert error.code == "trial_out_of_memory"
-    assert "while warming up: CUDA out of memory" in error.message
-
-
-@pytest.mark.parametrize(
-    ("raised", "code"), [(CPU_OUT, "out_of_memory"), (ASSERT, "device_lost")], ids=["memory", "device"]
-)
-def test_faults_in_the_midst_of_measuring(model: Path, raised: str, code: str) -> None:
-    """No further prompt is tried on a device that is gone, and none on one that is full."""
-    _, error, seen = run(request(model, seconds=60.0), FAILING_AFTER.format(event="progress", error=raised))
-    assert error is not None
-    assert error.code == f"trial_{code}"
-    assert "while running" in error.message
-    assert [event.name for event in seen].count("progress") == 1
-
-
-def test_a_cache_that_cannot_go_back(model: Path) -> None:
-    raised = 'loading.UncroppableCacheError("RecurrentCache")'
-    body = "import planner.trial.worker.decoding\n" + FAILING_AFTER.format(event="loaded", error=raised)
-    body += "loading.UncroppableCacheError = planner.trial.worker.decoding.UncroppableCacheError\n"
-    error = fault(request(model), body)
-    assert error.code == "trial_cache"
-    assert "RecurrentCache" in error.message
+    folder = model
+    if case.prepare is not None:
+        folder = copy_of(model, tmp_path / "spoilt")
+        case.prepare(folder)
+    error, seen = fault(request(model if case.draft_alone else folder, folder, **case.request), case.body)
+    assert error.code == case.code
+    assert exit_code_of(error) == case.exit_code
+    assert case.says in error.message
+    assert case.says_of(model) in error.message
+    assert case.never_says is None or case.never_says not in error.message
+    assert error.hint
+    assert [event.name for event in seen].count("progress") == case.prompts_before
 
 
 @pytest.mark.parametrize(
