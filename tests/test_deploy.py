@@ -454,7 +454,7 @@ def test_the_task_prolog(name: str, machine: Machine, report: Path) -> None:
     assert ran.stdout.startswith(f"print specplan: {says}")
     assert further in ran.stdout
     assert all(line.startswith("print specplan: ") for line in ran.stdout.splitlines())
-    refused = f"the plan {plan} does not hold for job 17 on this node (exit code {exit_code}): not started"
+    refused = f"job 17 is not started on this node: the check of {plan} ended with {exit_code}"
     assert (refused in ran.stdout) == (exit_code != 0)
 
 

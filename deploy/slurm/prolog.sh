@@ -33,6 +33,6 @@ answer=$("$specplan" check "$SPECPLAN_REPORT" --wait "${SPECPLAN_WAIT:-30}" --of
 code=$?
 say "$answer"
 if ((code != 0)); then
-    say "the plan $SPECPLAN_REPORT does not hold for job ${SLURM_JOB_ID:-?} on ${SLURMD_NODENAME:-this node} (exit code $code): not started"
+    say "job ${SLURM_JOB_ID:-?} is not started on ${SLURMD_NODENAME:-this node}: the check of $SPECPLAN_REPORT ended with $code"
 fi
 exit "$code"
