@@ -55,8 +55,8 @@ def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - clic
     Give the command after --, for example: -- vllm serve ORG/NAME --max-model-len 16k. It is read, never run;
     values of options that do not move memory are kept nowhere.
 
-    Exit code 0: it starts. 3: it does not. 4: it cannot be told, or an option that is not planned may decide. 2:
-    an option that the engine does not have.
+    Exit code 0: it starts. 3: it does not. 4: it cannot be told, or an option that is not planned may decide. 5:
+    the model cannot be read. 6: the devices cannot be read. 8: the Hub cannot be asked.
     """
     output = read_output(given)
     found = find_engine(_words(words, given["file"]))
