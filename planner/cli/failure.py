@@ -84,6 +84,8 @@ class Wishes:
     def of(cls, arguments: Sequence[str]) -> "Wishes":
         """Read ``--json``, ``--debug`` and the command's name from raw arguments."""
         target: str | None = None
+        if "--" in arguments:  # what follows belongs to another program's command, or is no option
+            arguments = arguments[: list(arguments).index("--")]
         for position, argument in enumerate(arguments):
             if argument == "--json" and position + 1 < len(arguments):
                 target = arguments[position + 1]
