@@ -196,3 +196,9 @@ def test_nothing_is_a_bug(text: str, start: str, capsys: pytest.CaptureFixture[s
     code = main(["check-command", "--offline", "--quiet", *GPU, "--", start + text + " "])
     capsys.readouterr()
     assert code in {0, 2, 3, 4, 5, 8}
+
+
+def test_no_file_that_the_command_names_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-command", *GPU, "--", *QWEN, "--json", "made.json", "--debug"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
