@@ -17,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden; then read the difference")
 
 
+@pytest.fixture(autouse=True)
+def own_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LC_ALL=C answers are in ASCII: whoever runs the tests may have set it."""
+    monkeypatch.delenv("LC_ALL", raising=False)
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compare a text with a file in tests/golden, or rewrite it with --update-golden."""

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from write_reference import FOLDER, PAGES, documented_exits, error_rows, exit_codes
+from write_reference import FAULTS, FOLDER, PAGES, documented_exits, error_rows, exit_codes
 
 from planner.cli.failure import EXITS_OF_ALL, MEANING_OF_EXIT
 from planner.cli.main import COMMANDS
@@ -53,6 +53,13 @@ def test_every_code_of_a_trial_in_the_sources_has_a_meaning() -> None:
             found |= {first or second for first, second in _CHILDS.findall(text)}
     assert len(found) > 10
     assert found <= set(MEANINGS)
+
+
+def test_a_fault_has_one_name_and_codes_that_are_known() -> None:
+    known = {(code, exit_code) for code, exit_code, _ in error_rows()}
+    for cases in FAULTS.values():
+        assert len({fault.id for fault in cases}) == len({fault.what for fault in cases}) == len(cases)
+        assert {(fault.code, fault.exit_code) for fault in cases if fault.code is not None} <= known
 
 
 def test_a_schema_is_of_one_command() -> None:

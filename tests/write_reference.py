@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import click
+from injected.devices import DEVICE_CASES
+from injected.hub import HUB_CASES
+from injected.record import Fault
+from injected.text import TEXT_CASES
+from injected.trial import CHILD_CASES, WORKER_CASES
 
 from model_catalog.errors import SpecplanError
 from planner.cli.failure import EXIT_INTERRUPTED, EXIT_OF_ERROR, EXITS_OF_ALL, MEANING_OF_EXIT, exit_code_of
@@ -29,6 +34,14 @@ OTHER_CODES: Final = (
     ("interrupted", 130, "The user stopped the command before an answer was found."),
     ("bug", 1, "Something that nobody foresaw; `--debug` shows the traceback to report."),
 )
+#: What the suite injects, by kind.
+FAULTS: Final[Mapping[str, Sequence[Fault]]] = {
+    "The Hub, the network and what a repository holds": HUB_CASES,
+    "Drivers and devices": DEVICE_CASES,
+    "Text from elsewhere": TEXT_CASES,
+    "A trial: the model's folder, libraries, memory, the device": WORKER_CASES,
+    "A trial: its child process": CHILD_CASES,
+}
 
 
 def command_of(name: str) -> click.Command:
@@ -117,12 +130,14 @@ def exit_codes_page() -> str:
         "",
         "A trial that the user ended leaves the plan's answer in its report, with exit code 130. A code",
         "`trial_...` in a report of `fit` is the reason why a pair was not measured.",
+        "",
+        "[Which faults are injected in the tests, and what comes of them](faults.md).",
     ]
     return _text(lines)
 
 
 def command_line_page() -> str:
-    context = click.Context(group, info_name="specplan", max_content_width=80, terminal_width=80)
+    context = click.Context(group, info_name="specplan", terminal_width=80, **group.context_settings)
     lines = ["# The command line", "", _MADE, "", "```text", group.get_help(context), "```"]
     for name in COMMANDS:
         command = command_of(name)
@@ -161,13 +176,30 @@ def _limits(option: click.Option) -> str:
     return f"From {kind.min} to {kind.max}." if isinstance(kind, click.IntRange | click.FloatRange) else ""
 
 
+def faults_page() -> str:
+    lines = [
+        "# Faults, and what comes of them",
+        "",
+        "This page is made (`make reference`) from the lists of faults that the tests inject, in `tests/injected/`.",
+        "Each of them is done, and its outcome held to what stands here. The words are a part of what is told.",
+        "Where there is no code an answer comes all the same.",
+    ]
+    for title, cases in FAULTS.items():
+        rows = [
+            (fault.what, str(fault.exit_code), f"`{fault.code}`" if fault.code else "", fault.says)
+            for fault in cases
+        ]
+        lines += ["", f"## {title}", "", *table(["fault", "exit", "code", "it is told"], rows)]
+    return _text(lines)
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [heads, ["---"] * len(heads), *([_escaped(cell) for cell in row] for row in rows)]
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def _listed(codes: Sequence[int]) -> str:
@@ -181,6 +213,7 @@ def _text(lines: Sequence[str]) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "exit-codes.md": exit_codes_page,
     "command-line.md": command_line_page,
+    "faults.md": faults_page,
 }
 
 

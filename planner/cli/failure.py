@@ -2,10 +2,11 @@
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import click
@@ -14,6 +15,7 @@ from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageE
 from planner import __version__
 from planner.cli.output import write_document, write_error
 from planner.errors import HardwareError, TrialError
+from planner.report.plain import safe_line
 from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
 from planner.verdict import Answer
 
@@ -82,7 +84,8 @@ class Wishes:
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Wishes":
-        """Read ``--json``, ``--debug`` and the command's name from raw arguments."""
+        """Read ``--json``, ``--debug`` and the command's name from raw arguments; after ``--`` none is ours."""
+        arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
         target: str | None = None
         if "--" in arguments:  # what follows belongs to another program's command, or is no option
             arguments = arguments[: list(arguments).index("--")]
@@ -152,7 +155,7 @@ def _of_click(error: click.ClickException) -> Failure:
     possible = getattr(error, "possibilities", None)
     if possible:
         hint = f"did you mean {' or '.join(sorted(possible)[:3])}? {hint}"
-        message = message.split(" Did you mean")[0].rstrip(".")
+        message = re.split(r" \(?Did you mean", message)[0].rstrip(".")
     return Failure(
         exit_code=EXIT_USAGE, code="usage", message=message[:1].lower() + message[1:], subject=path, hint=hint
     )
@@ -160,7 +163,7 @@ def _of_click(error: click.ClickException) -> Failure:
 
 def tell(error: BaseException, wishes: Wishes) -> int:
     """Report a failure on stderr and in JSON where asked; the exit code."""
-    failure = failure_of(error)
+    failure = _safe(failure_of(error))
     if wishes.debug:
         write_error("".join(traceback.format_exception(error)).rstrip())
     write_error(f"error: {failure.subject}: {failure.message}\nhint: {failure.hint}")
@@ -172,6 +175,12 @@ def tell(error: BaseException, wishes: Wishes) -> int:
             if unwritable.message != failure.message:
                 write_error(f"error: {unwritable}")
     return failure.exit_code
+
+
+def _safe(failure: Failure) -> Failure:
+    """In single lines that may be shown, on stderr as well as by whoever reads the document."""
+    message, subject, hint = map(safe_line, (failure.message, failure.subject, failure.hint))
+    return replace(failure, message=message, subject=subject, hint=hint)
 
 
 def _document(failure: Failure, schema: str) -> dict[str, Any]:

@@ -84,6 +84,8 @@ def group() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Never raises."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if _is_shut(given):
+        return EXIT_BROKEN_PIPE
     stdout = sys.stdout
     try:
         try:
@@ -107,6 +109,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return EXIT_BROKEN_PIPE
     return code
+
+
+def _is_shut(given: Sequence[str]) -> bool:
+    """Whether stdout was closed before we began (``>&-``) and the answer was to go there.
+
+    A stream that is closed but not needed goes nowhere: the next file that is opened must not take its place.
+    """
+    shut = sys.stdout is None
+    if shut:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    return shut and Wishes.of(given).json_target in {None, "-"}
 
 
 def _discard_output() -> None:

@@ -14,6 +14,7 @@ from planner.verdict import Reason
 
 STDOUT: Final = "-"
 _LINE_WIDTH: Final = 79
+_ASCII_LOCALES: Final = frozenset({"C", "POSIX"})
 ColorChoice = Literal["auto", "always", "never"]
 _ASCII: Final = str.maketrans({"–": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
 
@@ -151,6 +152,8 @@ def write_error(text: str) -> None:
 def _write(stream: TextIO, text: str, *, color: bool = False) -> None:
     shown = safe_block(text, color=color)
     encoding = stream.encoding or "ascii"
+    if os.environ.get("LC_ALL") in _ASCII_LOCALES and not stream.isatty():
+        encoding = "ascii"  # Python would write UTF-8 all the same
     if encoding.lower().replace("-", "") != "utf8":
         shown = shown.translate(_ASCII).encode(encoding, errors="backslashreplace").decode(encoding)
     stream.write(shown + "\n")

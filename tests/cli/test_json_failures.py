@@ -52,6 +52,10 @@ FAILING: Mapping[str, tuple[Sequence[str], int, str]] = {
     "check": (["check", "none.json"], 2, "usage"),
     "check: no report": (["check", "broken/config.json"], 2, "usage"),
     "check: bad value": (["check", "none.json", "--wait", "x"], 2, "usage"),
+    "check-command": (["check-command", *GPU, "--", "vllm", "serve", "org/none"], 8, "hub_unreachable"),
+    "check-command: nothing": (["check-command"], 2, "usage"),
+    "check-command: no engine": (["check-command", "--", "rm", "--json", "x"], 2, "usage"),
+    "check-command: no driver": (["check-command", "--", "vllm", "serve", MODEL], 6, "nvml_missing"),
     "gpus": (["gpus", "org/none"], 8, "hub_unreachable"),
     "gpus: broken config": (["gpus", "./broken"], 5, "config"),
     "gpus: unknown option": (["gpus", "--gpu", "l4"], 2, "usage"),
@@ -120,7 +124,7 @@ def run(home: Path, arguments: Sequence[str], *, longest_file: int | None = None
 @pytest.fixture(scope="module")
 def failed(home: Path) -> Mapping[str, Ran]:
     with ThreadPoolExecutor(4) as pool:
-        lines = [[*arguments, "--json", "-"] for arguments, _, _ in FAILING.values()]
+        lines = [[name, "--json", "-", *rest] for (name, *rest), _, _ in FAILING.values()]
         return dict(zip(FAILING, pool.map(lambda line: run(home, line), lines), strict=True))
 
 
