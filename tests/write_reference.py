@@ -180,9 +180,9 @@ def faults_page() -> str:
     lines = [
         "# Faults, and what comes of them",
         "",
-        "This page is made (`make reference`) from the lists of faults that the tests inject, in `tests/injected/`.",
-        "Each of them is done, and its outcome held to what stands here. The words are a part of what is told.",
-        "Where there is no code an answer comes all the same.",
+        "This page is made (`make reference`) from the lists of faults that the tests inject, in",
+        "`tests/injected/`. Each of them is done, and its outcome held to what stands here. The words are a part of what",
+        "is told. Where there is no code an answer comes all the same.",
     ]
     for title, cases in FAULTS.items():
         rows = [
