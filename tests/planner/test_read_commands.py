@@ -95,9 +95,9 @@ VLLM = {
     "CUDA_VISIBLE_DEVICES=0,1 env A=x vllm serve org/m -tp 2 > log 2>&1": {"model": "org/m", "tp": 2},
     "docker run --rm --gpus all -e HF_TOKEN=x -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host "
     "vllm/vllm-openai:latest --model org/m --tensor-parallel-size 2": {"model": "org/m", "tp": 2},
-    """vllm serve org/m \\
+    """# a comment
+    vllm serve org/m \\
         --max-model-len 8192 \\
-        # a comment
         --tensor-parallel-size 2""": {"model": "org/m", "context_tokens": 8192, "tp": 2},
     """vllm serve m --speculative-config '{"method": "eagle3", "model": "o/h", "num_speculative_tokens": 3}'""": {
         "model": "m",

@@ -1,16 +1,16 @@
 """From a text to the engine that it starts and the words that the engine gets. Nothing is run or expanded.
 
-Understands leading assignments, ``env``, a few launchers, ``docker run`` (its image's arguments) and lines joined
-by backslashes. What stands before the engine's name is forgotten, save CUDA_VISIBLE_DEVICES.
+Understands leading assignments, ``env``, a few launchers, ``bash -c``, ``docker run`` (its image's arguments) and
+other commands before and after. What stands before the engine's name is forgotten, save CUDA_VISIBLE_DEVICES.
 """
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from model_catalog.errors import UsageError
+from planner.commands.reading.shell import END, split_script
 
 MOST_CHARACTERS: Final = 64 << 10
 _MOST_WORDS: Final = 2000
@@ -18,7 +18,9 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,100})=(.*)", re.ASCII
 _PYTHON: Final = re.compile(r"python(?:3(?:\.\d{1,2})?)?", re.ASCII)
 _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl"})
 #: Where a shell would begin another command: what follows is not the engine's.
-_ENDS: Final = frozenset({";", "&&", "||", "|", "&", ">", ">>", "<", "2>", "2>&1", "&>", "2>>"})
+_ENDS: Final = frozenset({END, "&&", "||", "|", "&", ">", ">>", "<", "2>", "2>&1", "&>", "2>>"})
+_SHELLS: Final = frozenset({"bash", "sh", "dash", "zsh"})
+_SHELL_TEXT: Final = re.compile(r"-[a-z]{0,5}c", re.ASCII)
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _LLAMA: Final = frozenset({"llama-server", "llama-server.exe", "llama-cli", "server"})
 _MODULES: Final = {
@@ -54,14 +56,7 @@ def split_text(text: str) -> tuple[str, ...]:
         raise UsageError(
             f"is longer than {MOST_CHARACTERS >> 10} KiB", subject="the command", hint="give one command only"
         )
-    lines = text.replace("\r\n", "\n").splitlines()
-    kept = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    try:
-        return tuple(shlex.split(kept))
-    except ValueError as cause:
-        raise UsageError(
-            "a quotation does not end", subject="the command", hint="look at its quotes and backslashes"
-        ) from cause
+    return split_script(text.replace("\r\n", "\n"))
 
 
 def find_engine(words: Sequence[str]) -> Words:
@@ -72,33 +67,58 @@ def find_engine(words: Sequence[str]) -> Words:
     """
     if len(words) > _MOST_WORDS or sum(map(len, words)) > MOST_CHARACTERS:
         raise UsageError("is too long", subject="the command", hint="give one command only")
-    left, visible = list(_one_command(words)), None
-    while left:
-        word = left[0]
-        assigned = _ASSIGNMENT.fullmatch(word)
-        if assigned is not None:
-            visible = assigned[2] if assigned[1] == _VISIBLE else visible
-            left.pop(0)
-        elif word in _CONTAINERS or word.endswith(("/docker", "/podman")):
-            return _in_container(left[1:], visible)
-        else:
-            found = _started(left)
-            if found is not None:
-                return Words(engine=found[0], words=tuple(found[1]), visible=visible)
-            left.pop(0)
-    raise UsageError(
+    visible: str | None = None
+    refused: UsageError | None = None
+    for command in _commands(words):
+        try:
+            found, visible = _in_command(command, visible)
+        except UsageError as error:
+            # `docker stop` before `docker run`: another of the commands may be the one.
+            refused = refused or error
+            continue
+        if found is not None:
+            return found
+    raise refused or UsageError(
         "starts no engine that is known",
         subject="the command",
         hint="give it as: vllm serve MODEL ..., python -m sglang.launch_server ..., or llama-server -m FILE ...",
     )
 
 
-def _one_command(words: Sequence[str]) -> Iterator[str]:
+def _in_command(left: list[str], visible: str | None) -> tuple[Words | None, str | None]:
+    """The engine that one command starts, if any; and CUDA_VISIBLE_DEVICES as it is after it.
+
+    Raises:
+        UsageError: it runs a container of no known engine.
+    """
+    while left:
+        word = left[0]
+        assigned = _ASSIGNMENT.fullmatch(word)
+        if assigned is not None:
+            visible = assigned[2] if assigned[1] == _VISIBLE else visible
+        elif word in _CONTAINERS or word.endswith(("/docker", "/podman")):
+            return _in_container(left[1:], visible), visible
+        elif word.rpartition("/")[2] in _SHELLS and len(left) > 2 and _SHELL_TEXT.fullmatch(left[1]):
+            inner = find_engine(split_text(left[2]))
+            return replace(inner, visible=visible if inner.visible is None else inner.visible), visible
+        else:
+            found = _started(left)
+            if found is not None:
+                return Words(engine=found[0], words=tuple(found[1]), visible=visible), visible
+        left = left[1:]
+    return None, visible
+
+
+def _commands(words: Sequence[str]) -> Iterator[list[str]]:
+    """The words of each command."""
+    command: list[str] = []
     for word in words:
         if word in _ENDS:
-            return
-        if word != "\n":
-            yield word
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
 
 
 def _started(words: list[str]) -> tuple[str, list[str]] | None:
