@@ -60,6 +60,7 @@ def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - clic
     """
     output = read_output(given)
     found = find_engine(_words(words, given["file"]))
+    _check_engine(given["engine"], found.engine)
     reading = _READERS[found.engine](found.words)
     reading = _with_place(reading, found)
     _check_unknown(reading, allowed=given["allow_unknown"], output=output)
@@ -70,6 +71,21 @@ def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - clic
             hint="name it in the command, or here: --model ORG/NAME",
         )
     return _answer(reading, given, output)
+
+
+def _check_engine(asked: str | None, engine: str) -> None:
+    """``--engine`` names a release of the command's engine, not another engine.
+
+    Raises:
+        UsageError: it does.
+    """
+    name = "" if asked is None else asked.partition("==")[0].strip().lower()
+    if name in _READERS and name != engine:
+        raise UsageError(
+            f"names {name}, and the command starts {engine}",
+            subject="--engine",
+            hint=f"name the command's own engine: --engine {engine}==VERSION; or give a command of {name}",
+        )
 
 
 def _with_place(reading: Reading, found: Words) -> Reading:

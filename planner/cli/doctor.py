@@ -115,7 +115,7 @@ def _driver() -> Check:
         advice = error.hint if "--gpu" in error.hint else f"{error.hint}; or plan for a GPU you name: --gpu NAME"
         return Check(name="NVIDIA driver", state="missing", text=error.message, advice=advice)
     unread = [device.name for device in reading.devices if device.free_bytes is None]
-    text = f"{reading.driver_version or 'version unknown'}, {len(reading.devices)} devices"
+    text = f"{reading.driver_version or 'version unknown'}, {len(reading.devices)} device{'' if len(reading.devices) == 1 else 's'}"
     if unread:
         return Check(
             name="NVIDIA driver",

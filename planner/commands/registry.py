@@ -52,7 +52,7 @@ _READ_FROM: Final = {
     "vllm": "0.33.0",
     "sglang": "0.5.23",
     "tensorrt-llm": "1.2.1",
-    "llama.cpp": "0.3.36",
+    "llama.cpp": "11434",
     "transformers": "5.24.0",
 }
 
@@ -65,6 +65,8 @@ def known_engine(text: str) -> tuple[str, str]:
     """
     name, separator, version = text.partition("==")
     known = _known_name(name)
+    if known == "llama.cpp":
+        version = version.removeprefix("b")  # its builds are tagged b11434
     if separator and not all(part.isdigit() for part in version.split(".")):
         raise UsageError(f"{version!r} is not a version", subject=text, hint=f"write {known}=={_READ_FROM[known]}")
     return known, version or _READ_FROM[known]

@@ -67,6 +67,10 @@ def engine_profile(text: str) -> EngineProfile:
             subject="--engine",
             hint=f"use one of {', '.join(_PROFILES)}, with ==VERSION if you like",
         )
+    if name.lower() == "llama.cpp":
+        version = version.removeprefix("b")  # its builds are tagged b11434
     if separator and not _VERSION.fullmatch(version):
-        raise UsageError(f"{version!r} is not a version", subject="--engine", hint=f"write {name}==0.33.0")
+        known = make(None)
+        hint = f"write dotted numbers, as in {known.name}=={known.version}"
+        raise UsageError(f"{version!r} is not a version", subject="--engine", hint=hint)
     return make(version if separator else None)

@@ -160,6 +160,13 @@ def test_an_unknown_option_is_an_error_unless_allowed(check: Run, capsys: pytest
     assert check(words, *GPU, "--allow-unknown")[0] == 0
 
 
+def test_another_engine_than_the_commands_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-command", "--offline", *GPU, "--engine", "sglang==0.5.23", "--", *QWEN]) == 2
+    error = capsys.readouterr().err
+    assert "names sglang, and the command starts vllm" in error
+    assert main(["check-command", "--offline", *GPU, "--engine", "vllm==0.19.0", "--quiet", "--", *QWEN]) == 0
+
+
 def test_a_command_may_come_from_a_file_or_stdin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,16 @@ def test_an_unknown_engine_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
     assert "sglang" in told
 
 
+@pytest.mark.parametrize("option", ["--engine", "--also-for"])
+def test_a_build_of_llama_cpp_is_named_by_its_tag(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["fit", "Qwen/Qwen3-8B", "--draft", "none", "--gpu", "h100-80gb", "--offline", option]
+    assert main([*arguments, "llama.cpp==b11434"]) == 0
+    assert "llama.cpp 11434" in capsys.readouterr().out
+    assert main([*arguments, "sglang==new"]) == 2
+    # The hint names a version of the same engine.
+    assert "sglang==0.5." in capsys.readouterr().err
+
+
 def test_off_may_win_where_zero_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     # gpt-oss-20b for 120b: 24 layers for 36, both mixtures: slower at every k, so no speculation is best.
     arguments = "fit openai/gpt-oss-120b --draft openai/gpt-oss-20b --gpu h100-80gb:2 --num-speculative-tokens 0-4"

@@ -235,7 +235,7 @@ def test_what_moves_memory_and_is_not_planned_is_named(text: str, options: dict[
         ("llama-server -m a.gguf -cd 8 -np 1", "-cd", None, "the draft's context"),
         ("sglang serve --model m --cuda-graph-max-bs 8", "--cuda-graph-max-bs", None, "decode"),
         (
-            """vllm serve m -sc '{"method": "mtp", "disable_by_batch_size": 4}'""",
+            """vllm serve m -sc '{"method": "mtp", "num_speculative_tokens": 1, "disable_by_batch_size": 4}'""",
             "--speculative-config",
             None,
             "0.20",
@@ -258,6 +258,12 @@ def test_an_option_that_is_not_there_is_named(text: str, option: str, near: str 
         "vllm serve m --gpu-memory-utilization nan",
         "vllm serve m --tensor-parallel-size",
         "vllm serve m -tp 0",
+        # vLLM asks for the number unless the draft's own config tells it (n_predict).
+        """vllm serve m -sc '{"model": "o/d"}'""",
+        """vllm serve m -sc '{"method": "ngram", "prompt_lookup_max": 4}'""",
+        """vllm serve m -sc '{"method": "mtp"}'""",
+        # The server takes the next word for the value.
+        "llama-server -m a.gguf -fa --parallel 4",
         "vllm serve m -sc '{}x'",
         """vllm serve m -sc '{"method": "eagle3", "num_speculative_tokens": 3}'""",
         """vllm serve m -tp 4 -sc '{"model":"d","num_speculative_tokens":3,"draft_tensor_parallel_size":2}'""",

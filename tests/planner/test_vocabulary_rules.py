@@ -24,7 +24,7 @@ from planner.workload import Workload
 VERSIONS = {
     "vllm": "0.33.0",
     "sglang": "0.5.23",
-    "llama.cpp": "0.3.36",
+    "llama.cpp": "11434",
     "tensorrt-llm": "1.2.1",
     "transformers": "5.24.0",
 }

@@ -24,6 +24,8 @@ _METHODS: Final = {
     "draft-dflash": DraftMethod.DFLASH,
     "draft-dspark": DraftMethod.DSPARK,
 }
+#: As ``common/arg.cpp`` reads it (is_truthy, is_falsey, is_autoy).
+_ATTENTION: Final = frozenset({"on", "enabled", "true", "1", "off", "disabled", "false", "0", "auto", "-1"})
 _ALL_LAYERS: Final = 99
 _DRAFT_TOKENS: Final = 3
 _NGRAM_TOKENS: Final = 48
@@ -46,6 +48,7 @@ def read_llama_cpp(words: tuple[str, ...]) -> Reading:
         taken.update(options)
         return next((said[option].value for option in options if option in said), None)
 
+    _check_attention(said)
     unknown = [Unknown(option="a word that belongs to no option", why="is there a value too many?")]
     remarks: list[Reason] = []
     unplanned: list[Unplanned] = []
@@ -73,6 +76,17 @@ def read_llama_cpp(words: tuple[str, ...]) -> Reading:
         ignored=found.ignored,
         remarks=tuple(remarks),
     )
+
+
+def _check_attention(said: Mapping[str, Given]) -> None:
+    """A switch in older builds; since it takes a value, the server takes the next word for it, and refuses that.
+
+    Raises:
+        UsageError: its value is none that the server knows.
+    """
+    given = said.get("--flash-attn")
+    if given is not None and given.value.lower() not in _ATTENTION:
+        refuse("--flash-attn", "takes on, off or auto: it is no longer a switch")
 
 
 def _slots(

@@ -50,6 +50,8 @@ _KEYS_GONE: Final = {
     "tensor_parallel_size": "vLLM refuses it: the key is draft_tensor_parallel_size",
     "disable_logprobs": "no release from 0.11 on has it",
 }
+#: Nothing in a draft of these says how many tokens it drafts (n_predict), and vLLM has no default.
+_MUST_SAY_K: Final = frozenset({DraftMethod.DRAFT_MODEL, DraftMethod.NGRAM, DraftMethod.EAGLE, DraftMethod.EAGLE3})
 _NGRAM: Final = frozenset({"ngram", "ngram_gpu", "[ngram]"})
 
 
@@ -181,6 +183,9 @@ def _speculation(
     ]
     if method is None:
         unplanned.append(Unplanned(option=f"{SPECULATION}: method {name(word, SPECULATION)}", effect="more"))
+    k = count_in(said, "num_speculative_tokens", SPECULATION)
+    if k is None and (method in _MUST_SAY_K or (method is DraftMethod.MTP and "model" not in said)):
+        refuse(SPECULATION, 'does not say how many tokens are drafted: add "num_speculative_tokens"')
     own_tp = count_in(said, "draft_tensor_parallel_size", SPECULATION)
     if own_tp is not None and own_tp not in {1, found.tp or 1}:
         refuse(
@@ -198,7 +203,7 @@ def _speculation(
         method=method,
         draft=None if method in {None, DraftMethod.NGRAM} else model,
         draft_revision=text_in(said, "revision", SPECULATION),
-        num_speculative_tokens=count_in(said, "num_speculative_tokens", SPECULATION),
+        num_speculative_tokens=k,
         draft_kv_cache_dtype=None if cache is None else name(cache, f"{SPECULATION}.kv_cache_dtype"),
     )
     rest = replace(rest, unplanned=(*rest.unplanned, *unplanned), remarks=(*rest.remarks, *remarks))
