@@ -197,6 +197,7 @@ def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
         prediction=planned.prediction,
         corrections=planned.corrections,
         corrected=corrected,
+        single=planned.single,
     )
     exit_code = EXIT_OF_ANSWER[answer.answer]
     found = planned.findings

@@ -25,6 +25,7 @@ from planner.engines.base import EngineProfile, Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.context_limits import context_limits
 from planner.engines.registry import engine_profile
+from planner.plan import Plan, make_plan
 from planner.report.command_text import Correction
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
@@ -41,6 +42,7 @@ class CommandPlan:
     """The plan of a command. ``findings`` None: the engine refuses the set-up, for ``refused``.
 
     ``corrections``: what makes it start, the least change first; ``settings`` are those that were planned.
+    ``single``: the plan of one sequence, where several were asked for and do not fit for certain.
     """
 
     options: PlanOptions
@@ -51,6 +53,7 @@ class CommandPlan:
     refused: UsageError | None
     prediction: Prediction | None
     corrections: tuple[Correction, ...]
+    single: Plan | None
 
 
 def plan_options(settings: CommandSettings, given: Mapping[str, Any]) -> PlanOptions:
@@ -120,6 +123,8 @@ def plan_command(settings: CommandSettings, given: Mapping[str, Any], output: Ou
     draft_model = _offer(replace(options, context=_any_context(target)), target, devices, engine, tp, output)
     context = settings.context_tokens or _own_context(target, draft_model)
     options = replace(options, context=context)
+    if engine.name == "llama.cpp":
+        target, draft_model = _as_allocated(target, draft_model, context, output)
     workload, remark = with_checkpoint_cache(options.workload(tp), target, engine.name)
     if remark is not None:
         output.note(remark.code, remark.text)
@@ -139,8 +144,12 @@ def plan_command(settings: CommandSettings, given: Mapping[str, Any], output: Ou
         settings, context_tokens=serving.workload.context_tokens if settings.context_tokens else None
     )
     corrections: tuple[Correction, ...] = ()
+    single: Plan | None = None
     if found is None or found.answer in {Answer.DOES_NOT_FIT, Answer.TIGHT}:
         corrections = tuple(find_corrections(planned, serving, devices, engine))
+        if found is not None and serving.workload.batch > 1:
+            one = with_workload(serving, replace(serving.workload, batch=1))
+            single = make_plan(one, devices, engine)
     return CommandPlan(
         options=replace(options, context=serving.workload.context_tokens),
         target_name=name,
@@ -150,6 +159,7 @@ def plan_command(settings: CommandSettings, given: Mapping[str, Any], output: Ou
         refused=refused,
         prediction=None if draft_model is None else draft_model.prediction,
         corrections=corrections,
+        single=single,
     )
 
 
@@ -160,6 +170,28 @@ def _with_tokens(options: PlanOptions, settings: CommandSettings, target: Model)
     k = max(1, len(target.architecture.mtp_layers)) if settings.method is DraftMethod.MTP else 0
     k = k or MOST_SPECULATIVE_TOKENS
     return replace(options, num_speculative_tokens=TokenRange(least=k, most=k))
+
+
+def _as_allocated(target: Model, offer: Offer | None, context: int, output: Output) -> tuple[Model, Offer | None]:
+    """With models that go as far as the command asks: llama-server caps a slot and holds the cache all the same.
+
+    Source: llama.cpp ``tools/server/server-context.cpp`` ("the slot context exceeds the training context of the
+    model - capping").
+    """
+    longer = _stretched(target, context, output)
+    if offer is None or offer.draft.model is None:
+        return longer, offer
+    return longer, replace(offer, draft=replace(offer.draft, model=_stretched(offer.draft.model, context, output)))
+
+
+def _stretched(model: Model, context: int, output: Output) -> Model:
+    limit = model.architecture.max_context_tokens
+    if limit is None or context <= limit:
+        return model
+    name = model.snapshot.repo_id
+    text = f"{name} goes up to {limit:,} tokens a sequence; the cache is held for {context:,} all the same"
+    output.note("context_capped", text)
+    return replace(model, architecture=replace(model.architecture, max_context_tokens=context))
 
 
 def _any_context(target: Model) -> int:

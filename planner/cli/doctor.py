@@ -115,7 +115,8 @@ def _driver() -> Check:
         advice = error.hint if "--gpu" in error.hint else f"{error.hint}; or plan for a GPU you name: --gpu NAME"
         return Check(name="NVIDIA driver", state="missing", text=error.message, advice=advice)
     unread = [device.name for device in reading.devices if device.free_bytes is None]
-    text = f"{reading.driver_version or 'version unknown'}, {len(reading.devices)} device{'' if len(reading.devices) == 1 else 's'}"
+    count = len(reading.devices)
+    text = f"{reading.driver_version or 'version unknown'}, {count} device{'' if count == 1 else 's'}"
     if unread:
         return Check(
             name="NVIDIA driver",
@@ -164,6 +165,7 @@ def _trial_backend(backend: Backend, engine_python: str | None) -> Check:
     name = f"trial ({backend.name})"
     reason = backend.usable(engine_python if backend.needs_engine_python else None)
     if reason is not None:
+        reason = reason.removesuffix(f": {backend.hint}")  # it is the advice
         return Check(name=name, state="missing", text=f"{reason}; planning does not need it", advice=backend.hint)
     versions = [f"{package} {found}" for package in backend.needs if (found := _installed(package)) is not None]
     return Check(name=name, state="ok", text=", ".join(versions) or "can be started")

@@ -28,6 +28,7 @@ _EFFECTS: Final = {
     "either": "more or less",
     "slight": "hardly matters",
 }
+_WIDER: Final = frozenset({"--tensor-parallel-size", "--tp-size"})
 #: What the engine says at the constraint that binds.
 _SAID: Final = {
     "engine budget": "what loading and the context need exceeds the share that the engine takes",
@@ -47,12 +48,17 @@ class Correction:
     @property
     def text(self) -> str:
         """The changes in one line."""
-        return ", ".join(change.text for change in self.changes)
+        told, work = ", ".join(change.text for change in self.changes), self.plan.serving.workload
+        wider = any(change.option in _WIDER for change in self.changes)
+        return f"{told} (on {work.tp * work.pp} such devices)" if wider else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAnswer:
-    """The answer. ``findings`` None: the engine refuses it. ``corrected``: the first correction's command."""
+    """The answer. ``findings`` None: the engine refuses it. ``corrected``: the first correction's command.
+
+    ``single``: the plan of one sequence, where several were asked for and do not fit for certain.
+    """
 
     reading: Reading
     engine: str
@@ -61,6 +67,19 @@ class CommandAnswer:
     prediction: Prediction | None
     corrections: tuple[Correction, ...]
     corrected: StartCommand | None
+    single: Plan | None = None
+
+    @property
+    def holds_less(self) -> bool:
+        """Whether it starts, and only the pool is too small for as many sequences as are to be held at once."""
+        single = self.single
+        return (
+            self.findings is not None
+            and self.answer is self.findings.answer
+            and single is not None
+            and single.cache is not None
+            and single.verdict.answer is Answer.FITS
+        )
 
     @property
     def answer(self) -> Answer:
@@ -78,6 +97,8 @@ class CommandAnswer:
 def command_line(answer: CommandAnswer) -> str:
     """The verdict in one line of any length."""
     word, style = _WORDS[answer.answer]
+    if answer.holds_less:
+        word = "STARTS, HOLDS TOO FEW"
     return f"{paint(word, style)}: {_why(answer)}."
 
 
@@ -126,6 +147,8 @@ def _why(answer: CommandAnswer) -> str:
     if answer.findings is None:
         return "nothing was planned"
     plan, plain = answer.findings.told.plan, answer.findings.answer
+    if answer.holds_less and answer.single is not None:
+        return f"{_room(answer.single)}, where {plan.serving.workload.batch:,} are asked for"
     turned_down = answer.findings.turned_down
     if plain is Answer.DOES_NOT_FIT and turned_down is not None and turned_down.reasons:
         first = turned_down.reasons[0]
@@ -158,12 +181,16 @@ def _room(plan: Plan) -> str:
 def _change_block(answer: CommandAnswer) -> str:
     if not answer.corrections:
         return ""
-    lines = [paint("What to change so that it starts (each re-planned):", "heading")]
+    aim = "holds them" if answer.holds_less else "starts"
+    lines = [paint(f"What to change so that it {aim} (each re-planned):", "heading")]
     for number, correction in enumerate(answer.corrections):
         lines += wrapped(f"  {'- ' if number else '* '}{safe_line(correction.text)}", indent=4)
     if answer.corrected is not None:
-        lines += ["", paint("With the first of them, without options that do not matter to memory:", "heading")]
+        left_out = "not planned" if answer.reading.unplanned else "that do not matter to memory"
+        lines += ["", paint(f"With the first of them, without options {left_out}:", "heading")]
         lines += [f"  {line}" for line in answer.corrected.lines]
+        for note in answer.corrected.notes:
+            lines += wrapped(f"  note: {safe_line(note)}", indent=8)
     return "\n".join(lines)
 
 

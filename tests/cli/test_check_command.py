@@ -167,6 +167,50 @@ def test_another_engine_than_the_commands_is_refused(capsys: pytest.CaptureFixtu
     assert main(["check-command", "--offline", *GPU, "--engine", "vllm==0.19.0", "--quiet", "--", *QWEN]) == 0
 
 
+def test_llama_server_starts_beyond_the_models_longest(check: Run) -> None:
+    # Qwen3-8B goes up to 40,960 tokens. llama-server caps a slot there and allocates what --ctx-size says.
+    server = ["llama-server", "-m", "Qwen3-8B-Q4_K_M.gguf", "-ngl", "99", "-np", "1", "-c"]
+    code, document = check([*server, "131072"])
+    assert (code, document["answer"]) == (0, "fits")
+    _, shorter = check([*server, "32768"])
+    caches = [
+        sum(
+            item["high_bytes"]
+            for item in found["report"]["memory"]["per_rank"][0]["items"]
+            if item["group"] == "kv_cache"
+        )
+        for found in (document, shorter)
+    ]
+    assert caches[0] == 4 * caches[1]
+    # vLLM refuses such a context.
+    code, document = check([*QWEN, "--max-model-len", "131072"])
+    assert code == 3
+    assert document["refused"] is not None
+
+
+def test_more_sequences_than_the_pool_holds_do_not_keep_it_from_starting(
+    check: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = [*QWEN, "--max-model-len", "8192"]
+    _, alone = check(long)
+    code, document = check(long, *GPU, "--batch", "100")
+    assert (code, document["answer"]) == (3, "does_not_fit")
+    # The text of one sequence's start, and that it is not enough.
+    assert document["text"] == f"{alone['text']}, where 100 are asked for"
+    main(["check-command", "--offline", *GPU, "--batch", "100", "--quiet", "--", *long])
+    assert capsys.readouterr().out.startswith("STARTS, HOLDS TOO FEW: ")
+    # Where not even one is held, it does not start.
+    main(["check-command", "--offline", "--gpu", "l4", "--batch", "100", "--quiet", "--", *QWEN])
+    assert capsys.readouterr().out.startswith("FAILS AT START: ")
+
+
+def test_a_wider_spread_says_on_how_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["vllm", "serve", "meta-llama/Llama-3.1-8B-Instruct", "--max-model-len", "131072"]
+    assert main(["check-command", "--offline", "--gpu", "l4:1", "--", *words]) == 3
+    told = " ".join(capsys.readouterr().out.split())
+    assert "add --tensor-parallel-size 4 (on 4 such devices)" in told
+
+
 def test_a_command_may_come_from_a_file_or_stdin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
