@@ -181,8 +181,8 @@ def faults_page() -> str:
         "# Faults, and what comes of them",
         "",
         "This page is made (`make reference`) from the lists of faults that the tests inject, in",
-        "`tests/injected/`. Each of them is done, and its outcome held to what stands here. The words are a part of",
-        "what is told. Where there is no code an answer comes all the same.",
+        "`tests/injected/`. Each of them is done, and its outcome held to what stands here. The words are a part",
+        "of what is told. Where there is no code an answer comes all the same.",
     ]
     for title, cases in FAULTS.items():
         rows = [
