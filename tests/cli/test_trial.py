@@ -132,7 +132,7 @@ def test_sampling_measures_too_and_compares_no_tokens(capsys: pytest.CaptureFixt
 
 @needs_torch
 def test_fit_ranks_the_embedded_drafts_by_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--devices", "cpu", "--engine", "transformers", "--context", "512", "--trial-seconds", "15"]
+    arguments = ["--devices", "cpu", "--engine", "transformers", "--context", "512", "--trial-seconds", "30"]
     exit_code = main(["fit", TINY_TARGET, *arguments, "--trial", "--fresh", "--json", "-"])
     report = json.loads(capsys.readouterr().out)
     assert exit_code == 0
