@@ -305,6 +305,8 @@ def _overall(
             text = (
                 f"no gpu_memory_utilization works: the plan needs at least {possible.low:.3f}, "
                 f"and no more than {possible.high:.3f} is free at start"
+                if possible.high > 0
+                else "no gpu_memory_utilization works: nothing is free that it would be a share of"
             )
             reasons.append(Reason(code="utilization_window_empty", text=text))
         else:

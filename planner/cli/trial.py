@@ -22,6 +22,7 @@ from planner.devices import Device
 from planner.errors import HardwareError
 from planner.report.schemas import document_head
 from planner.report.trial_text import trial_text
+from planner.trial.expectation import tokens_beside_new
 from planner.trial.protocol import DEEPEST_SWEPT
 from planner.trial.result import PairTrial
 from planner.trial.summary import trial_mapping
@@ -29,6 +30,7 @@ from planner.trial.summary import trial_mapping
 _EXIT: Final = {"helps": EXIT_OK, "hurts": EXIT_NO, "unsure": EXIT_UNSURE, "assumed": EXIT_UNSURE}
 _DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 _FULL_ROUNDS: Final = 4
+_NO_MODELS: Final = frozenset({"ngram", "mtp", "none"})
 
 
 @click.command("trial")
@@ -65,6 +67,7 @@ def command(target: str, draft: str, **given: object) -> int:
     k = given["num_speculative_tokens"]
     options = replace(TrialOptions.of(given), num_speculative_tokens=k if isinstance(k, int) else None)
     _check_tokens(options)
+    _check_draft(draft)
     devices = _devices(given["devices"], output)
     offline, dtype = bool(given["offline"]), str(given["dtype"])
     models = [
@@ -79,6 +82,7 @@ def command(target: str, draft: str, **given: object) -> int:
         for name in (target, draft)
     ]
     _check_pair(*models)
+    _check_length(models, options)
     job = PairJob(
         target=models[0],
         draft=models[1],
@@ -130,6 +134,40 @@ def _devices(choice: object, output: Output) -> Sequence[Device]:
             raise
         output.note("no_live_device", f"no live GPU ({error.message}): the trial runs on the CPU")
         return (host_device(),)
+
+
+def _check_draft(draft: str) -> None:
+    """Other commands take these words for a draft; a trial runs two models.
+
+    Raises:
+        UsageError: it is one of them.
+    """
+    if draft.lower() in _NO_MODELS:
+        raise UsageError(
+            "is no draft model, and a trial runs no other drafts",
+            subject=draft,
+            hint=f"name a draft model; what is predicted of {draft}: specplan fit TARGET --draft {draft}",
+        )
+
+
+def _check_length(models: Sequence[Model], options: TrialOptions) -> None:
+    """Prompt and new tokens fit into what both models take.
+
+    Raises:
+        UsageError: they do not.
+    """
+    limits = [model.architecture.max_context_tokens for model in models]
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    if limit is None:
+        return
+    beside = tokens_beside_new(options.num_speculative_tokens)
+    whole = beside + options.new_tokens
+    if whole > limit:
+        raise UsageError(
+            f"with the longest prompt that is {whole:,} tokens, and the models take {limit:,}",
+            subject="--new-tokens",
+            hint=f"give {limit - beside} or fewer" if limit > beside else "choose models that take more",
+        )
 
 
 def _check_pair(target: Model, draft: Model) -> None:

@@ -138,20 +138,25 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _not_here(model: Model) -> TrialError:
-    name = model.snapshot.repo_id
     return TrialError(
         "its weights are not on this machine",
-        subject=name,
-        hint=f"fetch them: --download, or hf download {name}; or measure memory and step times alone: "
-        "--trial-weights dummy",
+        subject=model.snapshot.repo_id,
+        hint=f"{_fetch(model)}; or measure memory and step times alone: --trial-weights dummy",
         code="trial_weights_missing",
     )
+
+
+def _fetch(model: Model) -> str:
+    """What to do about weights that are not here: a folder is no repo that could be downloaded."""
+    if model.snapshot.folder is not None:
+        return "put its weights (*.safetensors) into the folder"
+    return f"fetch them: --download, or hf download {model.snapshot.repo_id}"
 
 
 def _quantized(model: Model) -> TrialError:
     return TrialError(
         "its weights are not on this machine, and random ones cannot stand in for a quantised checkpoint",
         subject=model.snapshot.repo_id,
-        hint=f"fetch them: --download, or hf download {model.snapshot.repo_id}",
+        hint=_fetch(model),
         code="trial_weights_missing",
     )

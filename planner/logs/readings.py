@@ -14,6 +14,8 @@ from planner.trial.engine_log import failure_code, read_engine_log, root_cause
 
 #: What is read of a file; logs of busy servers are longer, but engines speak of their memory when they start.
 MOST_BYTES: Final = 16 << 20
+#: Banner and first warnings; more than that is another program's.
+_BEFORE_START: Final = 256 << 10
 _LONGEST_LINE: Final = 128 << 10
 _GIB: Final = 1 << 30
 #: Half of the last digit that engines print, rounded up.
@@ -131,13 +133,16 @@ def _clean(text: str) -> tuple[str, int]:
 
 
 def _last_start(text: str) -> tuple[str, int]:
-    """The text from the line on that begins the last start, and how many starts there are."""
+    """The text from the line on that begins the last start, and how many starts there are.
+
+    Of a single start what stands before it is kept, as far as it can belong to it.
+    """
     for pattern in _STARTS:
         found = [match.start() for match in pattern.finditer(text)]
         if len(found) > 1:
             return text[text.rfind("\n", 0, found[-1]) + 1 :], len(found)
         if found:
-            break
+            return text[text.rfind("\n", 0, max(0, found[0] - _BEFORE_START)) + 1 :], 1
     return text, 1
 
 

@@ -36,8 +36,13 @@ def trial_dtype(target: Model, dtype: str, device: str) -> str:
 
 def longest_tokens(request: TrialRequest) -> int:
     """Tokens of the longest sequence that a trial may hold: a byte is a token at most, and a round overshoots."""
-    k = request.num_speculative_tokens or DEEPEST_SWEPT
-    return max(len(prompt.text.encode()) for (prompt,) in groups(1)) + request.new_tokens + k + 1
+    return tokens_beside_new(request.num_speculative_tokens) + request.new_tokens
+
+
+def tokens_beside_new(num_speculative_tokens: int | None) -> int:
+    """What the longest sequence of a trial holds beside the new tokens that were asked for."""
+    longest = max(len(prompt.text.encode()) for (prompt,) in groups(1))
+    return longest + (num_speculative_tokens or DEEPEST_SWEPT) + 1
 
 
 def plan_trial(

@@ -100,6 +100,15 @@ def test_an_unknown_engine_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
     assert "sglang" in told
 
 
+def test_a_share_of_nothing_is_no_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    # TensorRT-LLM's fraction is of what is free after loading, and here the draft's buffers take it all.
+    pair = "fit Qwen/Qwen3-8B --draft z-lab/Qwen3-8B-DFlash-b16 --gpu h100-80gb --offline --engine tensorrt-llm"
+    assert main(pair.split()) == 3
+    told = " ".join(capsys.readouterr().out.split())
+    assert "no gpu_memory_utilization works: nothing is free that it would be a share of" in told
+    assert "needs at least" not in told
+
+
 @pytest.mark.parametrize("option", ["--engine", "--also-for"])
 def test_a_build_of_llama_cpp_is_named_by_its_tag(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["fit", "Qwen/Qwen3-8B", "--draft", "none", "--gpu", "h100-80gb", "--offline", option]

@@ -82,6 +82,16 @@ def test_a_real_start_agrees_line_by_line(log: Path, explain: Explain) -> None:
     assert len(document["lines"]) == 8
 
 
+def test_a_start_deep_in_a_journal_is_read_whole(explain: Explain, tmp_path: Path) -> None:
+    noise = "(proxy) INFO 10.0.0.1 GET /v1/chat/completions 200 OK\n" * 90_000
+    journal = tmp_path / "journal.log"
+    journal.write_text(noise + LLAMA.read_text(encoding="utf-8") + noise[:100_000], encoding="utf-8")
+    _, alone = explain(LLAMA)
+    code, document = explain(journal)
+    assert code == 0
+    assert document["lines"] == alone["lines"]
+
+
 def test_the_figures_are_those_of_the_log(explain: Explain) -> None:
     """As they stand in the file: 14.99, 1.89, 0.25, 0.84, 0.91 and 58.11 GiB, 476,016 tokens."""
     _, document = explain(LLAMA)
