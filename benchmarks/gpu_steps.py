@@ -29,8 +29,9 @@ import transformers
 from planner.errors import HardwareError
 from planner.nvml import read_devices
 from planner.trial.worker import placement
+from planner.trial.worker.cache_states import bytes_of
 from planner.trial.worker.dummy import build_dummy
-from planner.trial.worker.loading import cache_bytes, model_bytes
+from planner.trial.worker.loading import model_bytes
 
 _WARM: Final = 3
 _LEAST_TIMED: Final = 5
@@ -108,7 +109,7 @@ class Steps:
             found[length] = self._time(step, lambda length=length: cache.crop(-length))
         # One more token: cropping leaves the longer tensors in place until the next step copies.
         self._forward(self._tokens(batch, 1), cache)
-        return found, cache_bytes(cache)
+        return found, bytes_of(cache)
 
     def fixed(self, batch: int, context: int, lengths: tuple[int, ...]) -> dict[int, float]:
         """The same over a cache of fixed size, as a CUDA graph where there is a GPU."""

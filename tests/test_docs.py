@@ -111,7 +111,8 @@ def test_a_transcript_is_what_the_command_prints(
 def test_a_command_in_the_text_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     typed = [PLACEHOLDERS.get(word.strip("[]"), word) for word in words if word != "[NAME]"]
     command, arguments = typed[0], [word for word in typed[1:] if word]
-    if command in {"trial", "check", "check-command", "explain-log"}:  # tests/cli run them: a minute, or a file that is not here
+    # tests/cli run these: they take a minute, or a file that is not here.
+    if command in {"trial", "check", "check-command", "explain-log"}:
         arguments = ["--help"]
     if command in {"fit", "drafts", "gpus", "doctor"} and "--help" not in arguments:
         arguments.append("--offline")

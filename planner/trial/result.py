@@ -47,7 +47,7 @@ class PairTrial:
 
     @property
     def settles_fit(self) -> bool:
-        """vLLM started with the plan's own settings, and served: a plan that was tight does fit."""
+        """Started with the plan's own settings, as vLLM alone is, it served: a plan that was tight does fit."""
         served = self.as_served and self.answer is not None and self.document["backend"] == "vllm"
         return served and not self.worse_than_planned
 
