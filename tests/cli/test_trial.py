@@ -117,7 +117,7 @@ def test_real_weights_that_are_not_there_are_an_error_with_the_way_out(
     told = json.loads(capsys.readouterr().out)
     assert exit_code == 7
     assert told["error"]["code"] == "trial_weights_missing"
-    assert "--download" in told["error"]["hint"]
+    assert "--trial-weights dummy" in told["error"]["hint"]
 
 
 @needs_torch
