@@ -32,6 +32,9 @@ def find_corrections(
     Of each kind the least. Where the fraction alone helps, nothing else has to change.
     """
     number = 0
+    # What leaves fraction and pool to the engine comes first; where that helps, nothing else has to change.
+    free = _free(serving)
+    enough = (free, replace(free, kv_cache_memory_bytes=None))
     for kind in _kinds(serving, devices, engine):
         for changed, wider in kind:
             plan = _fitting(changed, wider, engine)
@@ -40,7 +43,7 @@ def find_corrections(
                 continue
             yield Correction(changes=told, plan=plan)
             number += 1
-            if number == _MOST_CORRECTIONS or changed.workload == _free(serving):
+            if number == _MOST_CORRECTIONS or changed.workload in enough:
                 return
             break
 
@@ -147,8 +150,10 @@ def _as_settings(settings: CommandSettings, before: Serving, plan: Plan) -> Comm
         said["enforce_eager"] = new.enforce_eager
     if old.tp != new.tp:
         said["tp"] = new.tp
-    if plan.gpu_memory_utilization != old.gpu_memory_utilization and plan.gpu_memory_utilization is not None:
-        said["gpu_memory_utilization"] = plan.gpu_memory_utilization
+    fraction, default = plan.gpu_memory_utilization, plan.defaults.gpu_memory_utilization
+    # Said of neither where the engine takes it by itself.
+    if fraction not in {None, old.gpu_memory_utilization, default if old.gpu_memory_utilization is None else None}:
+        said["gpu_memory_utilization"] = fraction
     if before.draft is not None and plan.serving.draft is None:
         said |= {"method": None, "draft": None}
     return replace(settings, **said)

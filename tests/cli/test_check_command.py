@@ -100,6 +100,14 @@ def test_a_fraction_that_is_too_high_is_changed(check: Run) -> None:
     assert check([*words[:-1], change["after"]])[0] == 0
 
 
+def test_a_pinned_pool_that_is_too_small_is_let_go(check: Run) -> None:
+    code, document = check([*QWEN, "--kv-cache-memory-bytes", "1G"])
+    assert code == 3
+    # One change is enough, and the fraction that is then taken is the engine's own.
+    [[change]] = document["corrections"]
+    assert (change["action"], change["option"]) == ("remove", "--kv-cache-memory-bytes")
+
+
 def test_every_correction_starts(check: Run) -> None:
     words = ["vllm", "serve", "Qwen/Qwen3-14B", "--max-model-len", "40960", "--max-num-seqs", "1024"]
     code, document = check(words, "--gpu", "38GiB")
