@@ -216,4 +216,4 @@ def test_no_weights_and_real_ones_wanted_says_how_to_get_them(
     assert trial is not None
     assert trial.error is not None
     assert trial.error.code == "trial_weights_missing"
-    assert "--download" in trial.error.hint
+    assert "*.safetensors" in trial.error.hint
