@@ -1,6 +1,7 @@
 """`specplan fit`: the place where models, devices and an engine meet a plan."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -65,7 +66,10 @@ def command(target: str, **given: object) -> int:
     asked.
     """
     options, output = split_options(given)
-    return fit(target, options, output, trial=TrialOptions.of(given))
+    tokens, trial = options.num_speculative_tokens, TrialOptions.of(given)
+    if tokens is not None and tokens.least == tokens.most:
+        trial = replace(trial, num_speculative_tokens=tokens.most)  # asked for: nothing to sweep
+    return fit(target, options, output, trial=trial)
 
 
 def fit(

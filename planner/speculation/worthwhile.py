@@ -54,7 +54,9 @@ def _best(accepted: Sequence[Offer]) -> list[Reason]:
         return []
     best = accepted[0]
     if best.prediction is None or best.prediction.speedup is None:
-        return [Reason(code="not_predicted", text=f"the speedup of {best.name} cannot be told for this load")]
+        why = f": {best.prediction.notes[0]}" if best.prediction and best.prediction.notes else ""
+        text = f"the speedup of {best.name} cannot be told for this load{why}"
+        return [Reason(code="not_predicted", text=text)]
     span = best.prediction.speedup
     times = f"{span.low:.2f} to {span.high:.2f} times as fast"
     if best.prediction.measured:
