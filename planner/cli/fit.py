@@ -66,9 +66,7 @@ def command(target: str, **given: object) -> int:
     asked.
     """
     options, output = split_options(given)
-    tokens, trial = options.num_speculative_tokens, TrialOptions.of(given)
-    if tokens is not None and tokens.least == tokens.most:
-        trial = replace(trial, num_speculative_tokens=tokens.most)  # asked for: nothing to sweep
+    trial = replace(TrialOptions.of(given), sweep=options.num_speculative_tokens is None)
     return fit(target, options, output, trial=trial)
 
 

@@ -45,8 +45,8 @@ MOST_SEQUENCES: Final = 32
 class PairJob:
     """A pair to run on devices that were read. ``dtype`` as the engine names it; ``batch`` as served.
 
-    ``num_speculative_tokens``: for a backend that does not sweep. ``plan``: the pair's, where it is for the engine
-    that the backend runs.
+    ``num_speculative_tokens``: as planned, where nothing is swept. ``plan``: the pair's, where it is for the
+    engine that the backend runs.
     """
 
     target: Model
@@ -71,14 +71,14 @@ class PairJob:
     def request(self, folders: PairFolders) -> TrialRequest:
         """What the child is told; its memory caps come later."""
         kind = self.device_kind
-        k = self.options.num_speculative_tokens
+        k, planned = self.options.num_speculative_tokens, self.num_speculative_tokens
         request = TrialRequest(
             target_folder=str(folders.target),
             draft_folder=str(folders.draft),
             device=kind,
             dtype=trial_dtype(self.target, self.dtype, kind),
             weights=folders.weights,
-            num_speculative_tokens=k if self.backend.sweeps or k else self.num_speculative_tokens,
+            num_speculative_tokens=k if k or (self.backend.sweeps and self.options.sweep) else planned,
             new_tokens=self.options.new_tokens,
             batch=min(self.batch, MOST_SEQUENCES),
             temperature=self.options.temperature,

@@ -18,7 +18,10 @@ DEFAULT_NEW_TOKENS: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOptions:
-    """What a trial was asked for. ``wanted`` None: where a device is present and nothing stands in the way."""
+    """What a trial was asked for. ``wanted`` None: where a device is present and nothing stands in the way.
+
+    ``sweep`` False: k is the planned one, for the user gave a range that a sweep would not keep to.
+    """
 
     wanted: bool | None = None
     top: int = 2
@@ -32,6 +35,7 @@ class TrialOptions:
     batch: int | None = None
     temperature: float = 0.0
     num_speculative_tokens: int | None = None
+    sweep: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "TrialOptions":

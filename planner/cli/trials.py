@@ -78,6 +78,9 @@ class FitTrials:
         for judged in findings.drafts:
             job = self._job(judged.offer, judged.plan)
             document = None if job is None else self._remembered(job)
+            if job is not None and not self.options.sweep and document is not None:
+                # Measured with another k than the one that is asked for now.
+                document = document if document["num_speculative_tokens"] == job.num_speculative_tokens else None
             if document is not None:
                 self.found[judged.name] = PairTrial(
                     document=document, as_served=self._as_served(document), remembered=True

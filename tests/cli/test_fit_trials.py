@@ -162,6 +162,18 @@ class TestRealWeights:
         _, found, _, _ = self.run(capsys, "--draft", "specplan/tiny-draft")
         assert found["specplan/tiny-draft"].trial.speedup.value == pytest.approx(1.2)
 
+    def test_what_was_measured_with_another_k_is_not_taken(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first trial chose k = 2 by itself; asked for 4, another one runs."""
+        use_child(monkeypatch, behaving(1.5))
+        self.run(capsys, "--draft", "specplan/tiny-draft", "--trial")
+        asked = ("--draft", "specplan/tiny-draft", "--num-speculative-tokens", "4")
+        use_child(monkeypatch, 'send(event="error", code="failed", text=str(request["num_speculative_tokens"]))\n')
+        exit_code, found, _, _ = self.run(capsys, *asked)
+        assert exit_code == 7
+        assert found["specplan/tiny-draft"].trial.error.message.startswith("4")
+
     @pytest.mark.parametrize(
         ("script", "code"),
         [
