@@ -53,6 +53,14 @@ def is_commit(revision: str | None) -> bool:
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
+def expanded(text: str) -> Path:
+    """A path as typed, ``~`` read as a home; that of a user who is not there stays as it is, and leads nowhere."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoRef:
     """A model as a user names it: a Hub repo, a catalogue name, or a local folder."""
@@ -72,7 +80,7 @@ class RepoRef:
         if not text or not text.isprintable():
             raise UsageError("the model name is empty or has control characters", subject=repr(text), hint=hint)
         if text.startswith((".", "/", "~")) or "\\" in text:
-            folder = Path(text).expanduser()
+            folder = expanded(text)
             if not folder.is_dir():
                 raise UsageError("no such folder", subject=text, hint=hint)
             return cls(repo_id=folder.resolve().name, folder=folder)

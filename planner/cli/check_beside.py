@@ -8,11 +8,10 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Final
 
 from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageError
-from model_catalog.snapshot import ModelSnapshot, RepoRef, SnapshotSource, is_commit
+from model_catalog.snapshot import ModelSnapshot, RepoRef, SnapshotSource, expanded, is_commit
 from planner.cli.model_source import is_offline
 from planner.cli.output import Output
 from planner.recheck.records import Code, Difference, Level
@@ -90,7 +89,7 @@ def _folder(role: str, model: SavedModel, folder: str) -> Iterator[Difference]:
         text = "the plan keeps no fingerprint of local files, so the folder cannot be compared"
         yield _told(Code.MODEL_NOT_COMPARED, Level.DOUBT, model, text)
         return
-    place = Path(folder).expanduser()
+    place = expanded(folder)
     now = files_fingerprint(load_folder(place, repo_id=f"--{role}-folder"))
     if now != model.fingerprint:
         text = "its configuration, or the names or sizes of its weight files, changed since the plan: plan again"

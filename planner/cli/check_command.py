@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from model_catalog.errors import UsageError
+from model_catalog.snapshot import expanded
 from planner.cli.command_names import gguf_model
 from planner.cli.failure import EXIT_OF_ANSWER
 from planner.cli.options import apply, detail_options, offline_option, output_options, read_output, valued
@@ -132,7 +132,7 @@ def _text(source: str) -> str:
         if source == _STDIN:
             content = sys.stdin.buffer.read(MOST_CHARACTERS + 1)
         else:
-            with Path(source).expanduser().open("rb") as stream:
+            with expanded(source).open("rb") as stream:
                 content = stream.read(MOST_CHARACTERS + 1)
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "not a path"

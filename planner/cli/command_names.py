@@ -1,10 +1,10 @@
 """Names of models as commands have them: repos, folders of another machine, GGUF files. Opens nothing."""
 
 import re
-from pathlib import Path
 from typing import Final
 
 from model_catalog.catalogue import lookup
+from model_catalog.snapshot import expanded
 
 _CACHED: Final = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/", re.ASCII)
 #: A file type at the end of a GGUF file's name, with the part number of a split file.
@@ -21,7 +21,7 @@ def local_name(name: str, revision: str | None) -> str:
     if cached is not None:
         return f"{cached[1]}/{cached[2]}"
     if name.startswith(("/", ".", "~")):
-        if Path(name).expanduser().is_dir():
+        if expanded(name).is_dir():
             return name
         short = "/".join(name.rstrip("/").split("/")[-2:])
         rows = (lookup(guess) for guess in (short, short.rpartition("/")[2]) if guess)

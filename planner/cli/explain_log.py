@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from model_catalog.errors import UsageError
+from model_catalog.snapshot import expanded
 from planner.calibration import Calibration, calibration_key
 from planner.calibration_store import CalibrationStore
 from planner.cli.failure import EXIT_NO, EXIT_OK, EXIT_UNSURE
@@ -80,7 +81,7 @@ def _read(file: str, output: Output) -> str:
         if file == _STDIN:
             content = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
-            with Path(file).expanduser().open("rb") as stream:
+            with expanded(file).open("rb") as stream:
                 content = stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "not a path"

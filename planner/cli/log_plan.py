@@ -2,13 +2,13 @@
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from model_catalog.catalogue import lookup
 from model_catalog.drafts import DraftMethod
 from model_catalog.errors import ModelError, ModelNotFoundError, NetworkError, UsageError
 from model_catalog.model import Model, describe
+from model_catalog.snapshot import expanded
 from planner.cli.drafts import method_of
 from planner.cli.log_devices import LogDevices, log_devices
 from planner.cli.log_options import plan_options
@@ -161,7 +161,7 @@ def _name(name: str, option: str, output: Output) -> str | None:
         return f"{cached[1]}/{cached[2]}"
     if not name.startswith(("/", ".", "~")):
         return name
-    if Path(name).expanduser().joinpath("config.json").is_file():
+    if expanded(name).joinpath("config.json").is_file():
         return name
     short = "/".join(name.rstrip("/").split("/")[-2:])
     for guess in (short, short.rpartition("/")[2]):

@@ -16,6 +16,7 @@ from model_catalog.snapshot import (
     TokenizerFingerprint,
     WeightGroup,
     WeightsKnownFrom,
+    expanded,
 )
 
 GROUPS = st.builds(
@@ -115,3 +116,10 @@ def test_a_folder_is_a_model_name(tmp_path: Path) -> None:
     ref = RepoRef.parse(str(folder))
     assert ref.folder == folder
     assert ref.repo_id == "my-model"
+
+
+def test_the_home_of_nobody_is_no_folder() -> None:
+    """Python raises for a user that is not there; a user of ours gets the sentence for a folder that is not."""
+    with pytest.raises(UsageError, match="no such folder"):
+        RepoRef.parse("~nobody-of-that-name/model")
+    assert expanded("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
