@@ -11,8 +11,8 @@ from hypothesis import settings
 
 pytest_plugins = ["hub_fixtures"]
 
-# The same examples in every run, so that what is green here is green elsewhere, and no deadline that a busy machine
-# misses. To look for new ones: HYPOTHESIS_PROFILE=explore.
+# The same examples in every run, so that what is green here is green elsewhere, and no deadline that a busy
+# machine misses. To look for new ones: HYPOTHESIS_PROFILE=explore.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
