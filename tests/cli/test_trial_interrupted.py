@@ -13,7 +13,9 @@ from planner.report.document import Report, read_report
 ROOT = Path(__file__).resolve().parents[2]
 #: The command as a user starts it, but for a child that says that it is there and then never ends.
 COMMAND = """
-import sys
+import signal, sys
+# A shell that runs the tests in the background lets them, and so this process, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from dataclasses import replace
 from planner.cli import pair_trial, trials
 from planner.trial import backends
@@ -82,7 +84,7 @@ def test_ctrl_c_in_a_trial_keeps_the_plan_and_leaves_no_child(tmp_path: Path) ->
         out, err = running.communicate(timeout=60)
     finally:
         running.kill()
-        running.wait()
+        running.communicate()
     assert running.returncode == 130, err
     assert "Traceback" not in err
     assert "FITS" in out
