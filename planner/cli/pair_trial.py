@@ -22,7 +22,7 @@ from planner.errors import TRIAL_INTERRUPTED, TrialError
 from planner.memory.breakdown import Group
 from planner.nvml import DeviceReading
 from planner.plan import Plan, make_plan
-from planner.report.words import need_bytes
+from planner.report.words import need_bytes, room
 from planner.trial.backends import BACKENDS, Backend
 from planner.trial.engine_lines import compare_engine
 from planner.trial.engine_options import vllm_options
@@ -212,7 +212,7 @@ def _refuse_without_room(plan: Plan, devices: Sequence[Device]) -> None:
     free = rank.rank.device.free_bytes
     raise TrialError(
         f"the trial itself needs {need_bytes(rank.breakdown.total.high_bytes)} on {rank.rank.device.name}"
-        + ("" if free is None else f", and {need_bytes(free)} are free now"),
+        + ("" if free is None else f", and {room(free)} are free now"),
         subject="trial",
         hint="free memory there, choose other devices (--devices), or leave the trial out: --no-trial"
         if len(devices) == 1

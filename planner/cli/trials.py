@@ -1,6 +1,5 @@
 """The trials of a `fit`: which pairs to run, what was measured earlier, and what to do where none can run."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from planner.report.findings import Findings, JudgedDraft
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer
 from planner.trial.carry_over import with_trial
-from planner.trial.engine_options import vllm_options
 from planner.trial.expectation import trial_dtype
 from planner.trial.protocol import TrialRequest
 from planner.trial.result import PairTrial
@@ -231,7 +229,12 @@ def keep(job: PairJob, summary: Summary, document: Mapping[str, object], output:
 
 
 def trial_key(job: PairJob, weights: str, driver: str | None) -> TrialKey | None:
-    """What a trial of this pair would be kept under; None where the real weights are not at hand."""
+    """What a trial of this pair would be kept under; None where the real weights are not at hand.
+
+    None for a serving engine, too: its release is its interpreter's, and a figure of another must not come back.
+    """
+    if job.options.backend != "builtin":
+        return None
     folders: list[Path | None] = [None, None]
     if weights == "real":
         quiet = Output(progress=False, quiet=True)
@@ -251,18 +254,7 @@ def trial_key(job: PairJob, weights: str, driver: str | None) -> TrialKey | None
         batch=job.batch,
         temperature=job.options.temperature,
         weights=weights,
-        settings=_settings(job, kind),
     )
-
-
-def _settings(job: PairJob, kind: str) -> str:
-    """What the backend's engine is started with; nothing for our own loop."""
-    if job.options.backend != "vllm":
-        return ""
-    request = TrialRequest(
-        target_folder="", draft_folder="", device=kind, batch=job.batch, new_tokens=job.options.new_tokens
-    )
-    return json.dumps(vllm_options(job.plan, request), sort_keys=True)
 
 
 def _failed(job: PairJob, error: SpecplanError, backend: str) -> PairTrial:
