@@ -14,7 +14,7 @@ from planner.devices import Device
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.memory.breakdown import Group
-from planner.plan import make_plan
+from planner.planning import make_plan
 from planner.speculation.prediction import Demand, StepTimes
 from planner.speculation.ranges import Range
 from planner.speculation.speedup import predict

@@ -14,7 +14,7 @@ from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
 from planner.engines.context_limits import context_limits
 from planner.memory.breakdown import Group
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.verdict import Answer, room_of
 from planner.workload import Workload
 

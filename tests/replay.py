@@ -24,7 +24,7 @@ from planner.engines.base import Draft, EngineProfile, Serving
 from planner.engines.registry import engine_profile
 from planner.engines.vllm_shape import release_of
 from planner.memory.breakdown import Group, LineItem, sum_items
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.verdict import Answer
 from planner.workload import Workload
 

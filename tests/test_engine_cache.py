@@ -20,7 +20,7 @@ from model_catalog.model import Model, describe
 from planner.declared_gpus import parse_gpu_option
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
-from planner.plan import make_plan
+from planner.planning import make_plan
 from planner.workload import Workload
 
 ANSWERS = Path(__file__).parent / "measured" / "vllm_cache_answers.jsonl"

@@ -28,7 +28,7 @@ from planner.engines.registry import engine_profile
 from planner.memory.breakdown import Group, Owner, sum_items
 from planner.memory.kv_cache import cache_bytes_per_token
 from planner.memory.working_set import logits_bytes
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.draft_cost import DraftCost, draft_cost
 from planner.workload import Workload
 

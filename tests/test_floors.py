@@ -26,7 +26,7 @@ FLOORS = (
     ("model_catalog",),
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
     (
-        *("planner.engines", "planner.verdict", "planner.free_share", "planner.plan", "planner.capacity"),
+        *("planner.engines", "planner.verdict", "planner.free_share", "planner.planning", "planner.capacity"),
         *("planner.calibration", "planner.recheck"),
     ),
     ("planner.speculation", "planner.commands"),

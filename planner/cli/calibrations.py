@@ -8,7 +8,7 @@ from planner.cli.output import Output
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile
 from planner.errors import HardwareError
-from planner.plan import Plan
+from planner.planning import Plan
 
 
 def with_calibrations(

@@ -12,7 +12,7 @@ from planner.commands.reading.records import CommandSettings
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile, Serving
 from planner.engines.context_limits import context_limits
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.report.command_text import Correction
 from planner.verdict import Answer
 from planner.workload import Workload

@@ -25,7 +25,7 @@ from planner.engines.base import EngineProfile, Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.context_limits import context_limits
 from planner.engines.registry import engine_profile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.report.command_text import Correction
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find

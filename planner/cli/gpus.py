@@ -24,7 +24,7 @@ from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.report.schemas import document_head
 from planner.report.tables import table
 from planner.report.words import room

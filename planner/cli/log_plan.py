@@ -21,7 +21,7 @@ from planner.engines.registry import engine_profile
 from planner.engines.vllm_shape import release_of
 from planner.logs.readings import StartLog
 from planner.logs.settings import LogSettings
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.workload import Workload
 
 _CACHED: Final = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/", re.ASCII)

@@ -21,7 +21,7 @@ from planner.devices import Device, DeviceSource
 from planner.errors import TRIAL_INTERRUPTED, TrialError
 from planner.memory.breakdown import Group
 from planner.nvml import DeviceReading
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.report.words import need_bytes, room
 from planner.trial.backends import BACKENDS, Backend
 from planner.trial.engine_lines import compare_engine

@@ -15,7 +15,7 @@ from planner.cli.trial_weights import identity, real_folder
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile
 from planner.errors import TRIAL_INTERRUPTED
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.report.findings import Findings, JudgedDraft
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer

@@ -17,7 +17,7 @@ from planner.commands.model_names import model_name
 from planner.devices import DeviceSource
 from planner.engines.base import Draft
 from planner.engines.llama_cpp_cache import CACHE_TYPES
-from planner.plan import Plan
+from planner.planning import Plan
 
 TARGET_FILE: Final = "TARGET.gguf"
 DRAFT_FILE: Final = "DRAFT.gguf"

@@ -13,7 +13,7 @@ from planner.commands.tensorrt_llm import tensorrt_llm_command
 from planner.commands.transformers import transformers_command
 from planner.commands.vllm import vllm_command
 from planner.devices import DeviceSource
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.speculation.compatibility import Compatibility, CompatibilityVerdict
 
 

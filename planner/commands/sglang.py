@@ -12,7 +12,7 @@ from model_catalog.errors import UsageError
 from planner.commands.base import StartCommand
 from planner.commands.model_names import model_name, model_revision, setting
 from planner.engines.base import Draft
-from planner.plan import Plan
+from planner.planning import Plan
 
 KNOWN_VERSION: Final = "0.5.23"
 _ALGORITHMS: Final = {

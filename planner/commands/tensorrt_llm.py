@@ -13,7 +13,7 @@ from model_catalog.errors import UsageError
 from planner.commands.base import StartCommand
 from planner.commands.model_names import model_name, model_revision
 from planner.engines.base import Draft
-from planner.plan import Plan
+from planner.planning import Plan
 
 FILE_NAME: Final = "specplan-tensorrt-llm.yaml"
 _DECODING_TYPES: Final = {

@@ -15,7 +15,7 @@ from planner.commands.base import StartCommand
 from planner.commands.model_names import model_name, model_revision, setting
 from planner.devices import DeviceSource
 from planner.engines.base import Draft
-from planner.plan import Plan
+from planner.planning import Plan
 
 FILE_NAME: Final = "specplan_generate.py"
 #: ``dtype`` was ``torch_dtype`` before this release.

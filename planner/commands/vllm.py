@@ -18,7 +18,7 @@ from planner.commands.vllm_notes import command_notes
 from planner.commands.vllm_versions import check_field, check_method, check_served, check_version, has_field
 from planner.engines.base import Draft
 from planner.engines.vllm_shape import release_of
-from planner.plan import Plan
+from planner.planning import Plan
 
 #: One engine setting under its Python name; True is a bare flag, False its --no- form.
 Setting = tuple[str, str | int | float | bool]

@@ -18,7 +18,7 @@ from planner.commands.vllm_versions import (
 )
 from planner.engines.base import Draft
 from planner.engines.vllm_shape import release_of
-from planner.plan import Plan
+from planner.planning import Plan
 
 _BATCH_RANGES: Final = "num_speculative_tokens_per_batch_size"
 

@@ -7,7 +7,7 @@ from model_catalog.bounds import ByteRange
 from planner.calibration import MARGIN
 from planner.logs.readings import ROUNDING_BYTES, StartLog
 from planner.memory.breakdown import Group, sum_items
-from planner.plan import Plan
+from planner.planning import Plan
 
 #: What is held inside the budget beside weights and what the driver takes: everything that is not measured here.
 _NOT_BUFFERS: Final = frozenset({"driver_growth", "cuda_graphs", "rotary_table"})

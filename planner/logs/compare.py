@@ -15,7 +15,7 @@ from model_catalog.bounds import ByteRange
 from model_catalog.units import GIB
 from planner.logs.readings import ROUNDING_BYTES, StartLog
 from planner.memory.breakdown import Group, LineItem, sum_items
-from planner.plan import Plan
+from planner.planning import Plan
 
 #: Loaded weights hold to the plan's within this share (tests/test_measured.py); allocators round up.
 WEIGHT_TOLERANCE: Final = 0.01

@@ -1,7 +1,7 @@
 """What it may mean that a printed figure lies off the plan: one sentence a line, with what to look at."""
 
 from planner.logs.compare import LogLine, Side
-from planner.plan import Plan
+from planner.planning import Plan
 
 _TWICE = (1.7, 2.3)
 _HALF = (0.43, 0.6)

@@ -10,7 +10,7 @@ from planner.commands.base import StartCommand
 from planner.devices import Device
 from planner.engines.base import EngineCache, MiscountsDraft
 from planner.memory.breakdown import LineItem
-from planner.plan import DraftBudget, Plan, RankPlan
+from planner.planning import DraftBudget, Plan, RankPlan
 from planner.report.advice import NO_ADVICE, Advice, Elsewhere
 from planner.report.document import (
     AssumptionEntry,

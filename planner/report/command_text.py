@@ -8,7 +8,7 @@ from model_catalog.errors import SpecplanError
 from planner.commands.base import StartCommand
 from planner.commands.reading.changes import Change
 from planner.commands.reading.records import Reading
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.report.findings import Findings
 from planner.report.plain import Style, paint, safe_line
 from planner.report.words import wrapped

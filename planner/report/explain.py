@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from model_catalog.architecture import Assumption
 from planner.memory.breakdown import LineItem
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.report.plain import safe_line
 from planner.report.words import GROUP_NAMES, WIDTH, need
 

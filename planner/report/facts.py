@@ -12,7 +12,7 @@ from model_catalog.snapshot import ModelSnapshot, SnapshotSource
 from model_catalog.weight_residency import load_dtype
 from planner.memory.breakdown import Group
 from planner.memory.kv_cache import cache_bytes_per_token, cache_need, state_bytes_per_sequence
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.workload import Workload
 
 

@@ -14,7 +14,7 @@ from planner.capacity import max_batch, max_context_tokens, with_workload
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile, Serving
 from planner.errors import ParallelismError
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.report.remedies import Remedy, find_remedies
 from planner.speculation.compatibility import DRAFT_TP, SAID_BY_PROFILES, CompatibilityVerdict
 from planner.speculation.draft_cost import DraftCost, draft_cost

@@ -8,7 +8,7 @@ from model_catalog.units import GIB
 from planner.logs.compare import LogLine, Side
 from planner.logs.meanings import meaning
 from planner.logs.readings import StartLog
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
 from planner.report.words import need_bytes, wrapped

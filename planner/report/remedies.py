@@ -13,7 +13,7 @@ from model_catalog.model import describe
 from planner.capacity import max_batch, max_context_tokens, with_workload
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile, Serving
-from planner.plan import make_plan
+from planner.planning import make_plan
 from planner.report.words import count
 from planner.verdict import Answer
 from planner.workload import Workload

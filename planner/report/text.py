@@ -4,7 +4,7 @@ from typing import Final
 
 from planner.devices import Device, DeviceSource
 from planner.memory.breakdown import Group, LineItem, MemoryBreakdown
-from planner.plan import Plan, RankPlan
+from planner.planning import Plan, RankPlan
 from planner.report.advice import NO_ADVICE, Advice
 from planner.report.draft_text import (
     METHOD_NAMES,

@@ -9,7 +9,7 @@ running server shows. Sources of the symptoms: vLLM's own messages (``v1/worker/
 from dataclasses import dataclass
 from typing import Final
 
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.speculation import problem_signs as signs
 from planner.speculation.compatibility import Compatibility
 from planner.speculation.prediction import Prediction

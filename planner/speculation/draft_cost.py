@@ -10,7 +10,7 @@ from model_catalog.bounds import ByteRange
 from planner.engines.base import EngineCache
 from planner.engines.context_limits import context_limits
 from planner.memory.breakdown import Group, Owner, sum_items
-from planner.plan import Plan, RankPlan
+from planner.planning import Plan, RankPlan
 from planner.speculation.ranges import Range
 from planner.verdict import Reason
 

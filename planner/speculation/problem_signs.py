@@ -12,7 +12,7 @@ from model_catalog.units import GIB, ceil_share, to_gib
 from planner.devices import DeviceSource
 from planner.engines.sglang_cache import pair_cells
 from planner.engines.vllm_shape import release_of
-from planner.plan import Plan, RankPlan
+from planner.planning import Plan, RankPlan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
 from planner.speculation.prediction import Prediction
 from planner.verdict import Answer

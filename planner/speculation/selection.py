@@ -11,7 +11,7 @@ from typing import Final, Literal
 from model_catalog.drafts import Candidate
 from model_catalog.units import ceil_share
 from planner.engines.base import Draft
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
 from planner.speculation.prediction import Prediction
 from planner.verdict import Answer, Reason

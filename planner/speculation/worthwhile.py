@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from model_catalog.drafts import DraftMethod
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.speculation.compatibility import ANY_DRAFT
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer, Worth, overall_worth

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from model_catalog.units import GIB
 from planner.memory.breakdown import Group, LineItem
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.trial.verdict import comparison
 
 #: Half of the last digit that engines print, rounded up.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.trial.expectation import longest_tokens
 from planner.trial.protocol import TrialRequest
 

@@ -15,7 +15,7 @@ from planner.devices import Device, DeviceSource
 from planner.engines.base import Draft, Serving
 from planner.engines.transformers import TransformersProfile
 from planner.memory.breakdown import Group
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.prediction import Demand, Prediction
 from planner.speculation.speedup import predict
 from planner.trial.prompts import groups

@@ -15,7 +15,7 @@ from planner.devices import Device, DeviceSource
 from planner.engines.base import Draft, Serving
 from planner.engines.llama_cpp import LlamaCppProfile
 from planner.memory.breakdown import LineItem
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.workload import Workload
 
 MIB = 2**20

@@ -16,7 +16,7 @@ from planner.declared_gpus import parse_gpu_option
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.memory.breakdown import LineItem
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.workload import Workload
 
 VLLM = engine_profile("vllm")

@@ -26,7 +26,7 @@ from planner.commands.vllm import vllm_command
 from planner.devices import DeviceSource
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm import VllmProfile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
 from planner.speculation.vocabulary_rules import judged_engines
 from planner.workload import Workload

@@ -24,7 +24,7 @@ from planner.commands.vllm_versions import FIELD_SINCE, METHOD_SINCE, written
 from planner.devices import Device
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm import VllmProfile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.workload import Workload
 
 NEWEST = "0.33.0"

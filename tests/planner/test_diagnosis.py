@@ -17,7 +17,7 @@ from planner.devices import Device, DeviceProcess
 from planner.engines.base import Draft, EngineProfile, Serving
 from planner.engines.sglang import SglangProfile
 from planner.engines.vllm import VllmProfile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.compatibility import Check, Compatibility, CompatibilityVerdict
 from planner.speculation.diagnosis import KNOWN_PROBLEMS, KnownProblem, diagnose
 from planner.speculation.prediction import Acceptance, Prediction

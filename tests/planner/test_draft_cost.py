@@ -10,7 +10,7 @@ from model_catalog.bounds import ByteRange
 from model_catalog.drafts import DraftMethod
 from planner.devices import Device
 from planner.engines.base import Draft, Serving
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.draft_cost import draft_cost
 from planner.speculation.ranges import Range
 from planner.workload import Workload

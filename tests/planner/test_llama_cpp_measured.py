@@ -9,7 +9,7 @@ from model_catalog.architecture import Component
 from model_catalog.drafts import DraftMethod
 from planner.declared_gpus import parse_gpu_option
 from planner.memory.breakdown import Group, Owner
-from planner.plan import Plan
+from planner.planning import Plan
 
 
 def test_every_row_is_replayed_or_says_why_not() -> None:

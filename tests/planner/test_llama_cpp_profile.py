@@ -20,7 +20,7 @@ from planner.engines.llama_cpp_cache import Cells, server_cells
 from planner.engines.registry import engine_profile
 from planner.errors import ParallelismError
 from planner.memory.breakdown import Group
-from planner.plan import Plan
+from planner.planning import Plan
 from planner.workload import Workload
 
 QWEN, SMALL = "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B"

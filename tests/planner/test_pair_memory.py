@@ -32,7 +32,7 @@ from planner.engines.base import Draft, Serving
 from planner.engines.vllm_drafting import lookahead_tokens
 from planner.errors import ParallelismError
 from planner.memory.breakdown import Group, Owner
-from planner.plan import make_plan
+from planner.planning import make_plan
 from planner.workload import Workload
 
 # --- slots in the cache -----------------------------------------------------------------------------------

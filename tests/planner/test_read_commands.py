@@ -35,7 +35,7 @@ from planner.engines.base import Draft, Serving
 from planner.engines.llama_cpp import LlamaCppProfile
 from planner.engines.sglang import SglangProfile
 from planner.engines.vllm import VllmProfile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.workload import Workload
 
 READERS: dict[str, Callable[[tuple[str, ...]], Reading]] = {

@@ -27,7 +27,7 @@ from planner.engines.sglang_defaults import automatic_fraction, prefill_graphs, 
 from planner.errors import ParallelismError
 from planner.free_share import FreeBudget
 from planner.memory.breakdown import Group, LineItem, MemoryBreakdown, Owner
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.diagnosis import diagnose
 from planner.speculation.draft_cost import draft_cost
 from planner.verdict import Answer, RankRoom

@@ -23,7 +23,7 @@ from planner.engines.base import Draft, EngineCache, Serving
 from planner.engines.registry import engine_profile
 from planner.engines.tensorrt_llm import split_evenly
 from planner.memory.breakdown import Group, LineItem
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.diagnosis import diagnose
 from planner.speculation.draft_cost import draft_cost
 from planner.verdict import Answer

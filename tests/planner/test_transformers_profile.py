@@ -9,7 +9,7 @@ from planner.devices import Device, DeviceSource
 from planner.engines.base import Serving
 from planner.engines.transformers import TransformersProfile
 from planner.memory.breakdown import Group
-from planner.plan import make_plan
+from planner.planning import make_plan
 from planner.workload import Workload
 
 GIB = 2**30

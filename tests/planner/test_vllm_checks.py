@@ -15,7 +15,7 @@ from planner.engines.registry import engine_profile
 from planner.engines.vllm import VllmProfile
 from planner.engines.vllm_checks import check_parallelism
 from planner.errors import ParallelismError
-from planner.plan import make_plan
+from planner.planning import make_plan
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])

@@ -14,7 +14,7 @@ from model_catalog.units import GIB
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.memory.breakdown import Group, Owner, sum_items
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.draft_cost import draft_cost
 from planner.workload import Workload
 

@@ -15,7 +15,7 @@ from planner.capacity import MOST_BATCH, max_batch, max_context_tokens, with_wor
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.memory.breakdown import Group, Owner, sum_items
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.verdict import Answer
 from planner.workload import Workload
 

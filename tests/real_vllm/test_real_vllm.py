@@ -28,7 +28,7 @@ from planner.commands.base import StartCommand
 from planner.commands.vllm import vllm_command
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm import VllmProfile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.speculation.compatibility import CompatibilityVerdict
 from planner.speculation.vocabulary_rules import judge_pair
 from planner.workload import Workload

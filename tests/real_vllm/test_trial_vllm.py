@@ -23,7 +23,7 @@ from model_catalog.units import GIB
 from planner.engines.base import Draft, Serving
 from planner.engines.vllm import VllmProfile
 from planner.errors import TrialError
-from planner.plan import make_plan
+from planner.planning import make_plan
 from planner.trial.backends import VLLM
 from planner.trial.embedded import TINY_DRAFT, TINY_TARGET, embedded_folder
 from planner.trial.protocol import PromptRun, TrialRequest

@@ -20,7 +20,7 @@ from planner.logs.meanings import meaning
 from planner.logs.readings import ROUNDING_BYTES, Readings, StartLog, read_log
 from planner.logs.settings import LogSettings
 from planner.memory.breakdown import Group, sum_items
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.workload import Workload
 
 GIB = 2**30

@@ -8,7 +8,7 @@ from model_catalog.model import Model, describe
 from planner.declared_gpus import parse_gpu_option
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
-from planner.plan import Plan, make_plan
+from planner.planning import Plan, make_plan
 from planner.trial.engine_lines import compare_engine
 from planner.trial.engine_options import vllm_options
 from planner.trial.protocol import TrialRequest
