@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from planner import nvml
-from planner.cli.failure import EXIT_OF_ANSWER, EXIT_OF_ERROR
 from planner.cli.main import COMMANDS, main
 from planner.errors import NvmlMissingError
+from planner.service.exit_codes import EXIT_OF_ANSWER, EXIT_OF_ERROR
 from planner.verdict import Answer
 
 ROOT = Path(__file__).resolve().parent.parent

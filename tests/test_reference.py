@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from write_reference import FAULTS, FOLDER, PAGES, documented_exits, error_rows, exit_codes
 
-from planner.cli.failure import EXITS_OF_ALL, MEANING_OF_EXIT
 from planner.cli.main import COMMANDS
 from planner.report.schemas import SCHEMA_OF_COMMAND
+from planner.service.exit_codes import EXITS_OF_ALL, MEANING_OF_EXIT
 from planner.trial.failures import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,10 +17,10 @@ from injected.text import TEXT_CASES
 from injected.trial import CHILD_CASES, WORKER_CASES
 
 from model_catalog.errors import SpecplanError
-from planner.cli.failure import EXIT_INTERRUPTED, EXIT_OF_ERROR, EXITS_OF_ALL, MEANING_OF_EXIT, exit_code_of
 from planner.cli.main import COMMANDS, group
 from planner.errors import TRIAL_INTERRUPTED, TrialError
 from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
+from planner.service.exit_codes import EXIT_INTERRUPTED, EXIT_OF_ERROR, EXITS_OF_ALL, MEANING_OF_EXIT, exit_code_of
 from planner.trial.failures import MEANINGS
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"

@@ -1,1 +1,1 @@
-"""The command line: the only place where input, output and plans meet."""
+"""The command line: reads options, asks planner.service, prints, and turns errors into exit codes."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from model_catalog.errors import SpecplanError, UsageError
-from planner.cli.failure import EXIT_NO, EXIT_OK, EXIT_UNSURE, exit_code_of
 from planner.cli.options import apply, offline_option, output_options, read_output, valued
 from planner.cli.output import STDOUT, Output, write_file
-from planner.cli.values import SECONDS, SIZE
 from planner.device_selection import visible_devices
 from planner.devices import Device, DeviceSource
 from planner.errors import HardwareError, NoDeviceError, NvmlMissingError
 from planner.recheck.judging import recheck
 from planner.recheck.records import Recheck, SavedPlan, Standing
+from planner.service.exit_codes import EXIT_NO, EXIT_OK, EXIT_UNSURE, exit_code_of
+from planner.service.values import SECONDS, SIZE
 
 if TYPE_CHECKING:
     from planner.report.check_document import Checked

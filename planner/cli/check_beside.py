@@ -12,11 +12,11 @@ from typing import Final
 
 from model_catalog.errors import ModelError, NetworkError, SpecplanError, UsageError
 from model_catalog.snapshot import ModelSnapshot, RepoRef, SnapshotSource, expanded, is_commit
-from planner.cli.model_source import is_offline
 from planner.cli.output import Output
 from planner.recheck.records import Code, Difference, Level
 from planner.report.facts import files_fingerprint
 from planner.report.saved_plan import SavedModel, SavedReport
+from planner.service.model_source import is_offline
 
 #: Distributions of each engine that a plan may be for, the likelier name first.
 _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {

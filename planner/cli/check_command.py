@@ -10,15 +10,15 @@ import click
 from model_catalog.errors import UsageError
 from model_catalog.snapshot import expanded
 from planner.cli.command_names import gguf_model
-from planner.cli.failure import EXIT_OF_ANSWER
 from planner.cli.options import apply, detail_options, offline_option, output_options, read_output, valued
 from planner.cli.output import Output
-from planner.cli.values import COUNT, SIZE
 from planner.commands.reading.read_llama_cpp import read_llama_cpp
 from planner.commands.reading.read_sglang import read_sglang
 from planner.commands.reading.read_vllm import read_vllm
 from planner.commands.reading.records import Reading, Unknown
 from planner.commands.reading.split import MOST_CHARACTERS, Words, find_engine, split_text
+from planner.service.exit_codes import EXIT_OF_ANSWER
+from planner.service.values import COUNT, SIZE
 from planner.verdict import Reason
 
 _STDIN: Final = "-"
@@ -169,7 +169,6 @@ def _near(entry: Unknown) -> str:
 
 def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
     from planner.cli.command_plan import plan_command  # noqa: PLC0415 - nothing of planning for --help
-    from planner.cli.fit import fit_document  # noqa: PLC0415 - as above
     from planner.commands.registry import start_command  # noqa: PLC0415 - as above
     from planner.report.advice import NO_ADVICE  # noqa: PLC0415 - as above
     from planner.report.command_text import (  # noqa: PLC0415 - as above
@@ -180,6 +179,7 @@ def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
     )
     from planner.report.schemas import document_head  # noqa: PLC0415 - as above
     from planner.report.text import fit_text  # noqa: PLC0415 - as above
+    from planner.service.result import fit_document  # noqa: PLC0415 - as above
 
     planned = plan_command(reading.settings, given, output)
     corrected = None
@@ -214,7 +214,7 @@ def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
         report = None
         if found is not None:
             report = fit_document(
-                found, planned.facts, NO_ADVICE, planned.target_name, planned.options, output, exit_code
+                found, planned.facts, NO_ADVICE, planned.target_name, planned.options, output.remarks, exit_code
             )
         output.document({**document_head("check-command", exit_code), **command_document(answer, report)})
     return exit_code

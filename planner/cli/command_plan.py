@@ -10,15 +10,9 @@ from model_catalog.errors import ModelError, UsageError
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
 from planner.capacity import max_context_tokens, with_workload
-from planner.cli.calibrations import tell_calibrations, with_calibrations
-from planner.cli.candidates import gather_offers
 from planner.cli.command_corrections import find_corrections
 from planner.cli.command_names import local_name
-from planner.cli.model_source import load_target
-from planner.cli.options import PlanOptions
 from planner.cli.output import Output
-from planner.cli.values import MOST_SPECULATIVE_TOKENS, TokenRange
-from planner.cli.where import choose_devices, tensor_parallel
 from planner.commands.reading.records import CommandSettings
 from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
@@ -29,6 +23,12 @@ from planner.planning import Plan, make_plan
 from planner.report.command_text import Correction
 from planner.report.facts import TargetFacts, target_facts
 from planner.report.findings import Findings, find
+from planner.service.calibrations import tell_calibrations, with_calibrations
+from planner.service.candidates import gather_offers
+from planner.service.model_source import load_target
+from planner.service.request import PlanOptions
+from planner.service.values import MOST_SPECULATIVE_TOKENS, TokenRange
+from planner.service.where import choose_devices, tensor_parallel
 from planner.speculation.prediction import Prediction
 from planner.speculation.selection import Offer
 from planner.verdict import Answer

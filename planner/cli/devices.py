@@ -4,7 +4,6 @@ import os
 
 import click
 
-from planner.cli.failure import EXIT_OK
 from planner.cli.options import apply, output_options, read_output
 from planner.device_selection import visible_devices
 from planner.devices import Device
@@ -13,6 +12,7 @@ from planner.report.plain import paint, safe_line
 from planner.report.schemas import document_head
 from planner.report.tables import table
 from planner.report.words import room, room_range, wrapped
+from planner.service.exit_codes import EXIT_OK
 
 
 @click.command("devices")

@@ -14,12 +14,12 @@ from model_catalog.errors import NetworkError, SpecplanError
 from model_catalog.snapshot import RepoRef
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner import __version__
-from planner.cli.failure import EXIT_HARDWARE, EXIT_OK
-from planner.cli.model_source import hub_endpoint, is_offline
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.report.plain import Style, paint, safe_line
 from planner.report.schemas import document_head
 from planner.report.words import wrapped
+from planner.service.exit_codes import EXIT_HARDWARE, EXIT_OK
+from planner.service.model_source import hub_endpoint, is_offline
 from planner.trial.backends import BACKENDS, Backend
 
 #: Packages of engines, and what each is for.

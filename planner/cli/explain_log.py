@@ -12,7 +12,6 @@ from model_catalog.errors import UsageError
 from model_catalog.snapshot import expanded
 from planner.calibration import Calibration, calibration_key
 from planner.calibration_store import CalibrationStore
-from planner.cli.failure import EXIT_NO, EXIT_OK, EXIT_UNSURE
 from planner.cli.log_options import log_options, with_options
 from planner.cli.log_plan import LogPlan, plan_log
 from planner.cli.options import read_output
@@ -23,6 +22,7 @@ from planner.logs.readings import MOST_BYTES, StartLog, read_log
 from planner.report.log_text import LogAnswer, log_document, log_line, log_text
 from planner.report.plain import safe_line
 from planner.report.schemas import document_head
+from planner.service.exit_codes import EXIT_NO, EXIT_OK, EXIT_UNSURE
 
 _STDIN: Final = "-"
 _LONGEST_NAME: Final = 120

@@ -6,11 +6,7 @@ from typing import Final
 import click
 
 from planner.capacity import fewest_devices
-from planner.cli.drafts import check_draft_names, load_drafts
-from planner.cli.failure import EXIT_NO, EXIT_OK, EXIT_UNSURE
-from planner.cli.model_source import load_target
 from planner.cli.options import (
-    PlanOptions,
     apply,
     draft_options,
     engine_options,
@@ -28,6 +24,10 @@ from planner.planning import Plan
 from planner.report.schemas import document_head
 from planner.report.tables import table
 from planner.report.words import room
+from planner.service.drafts import check_draft_names, load_drafts
+from planner.service.exit_codes import EXIT_NO, EXIT_OK, EXIT_UNSURE
+from planner.service.model_source import load_target
+from planner.service.request import PlanOptions
 
 COUNTS: Final = (1, 2, 4, 8)
 

@@ -5,15 +5,15 @@ from typing import Final
 
 from model_catalog.bounds import ByteRange
 from model_catalog.errors import UsageError
-from planner.cli.options import PlanOptions
 from planner.cli.output import Output
-from planner.cli.where import choose_devices
 from planner.declared_gpus import find_gpu, gpu_of_device
 from planner.devices import Device, DeviceSource
 from planner.errors import HardwareError
 from planner.logs.readings import ROUNDING_BYTES, StartLog
 from planner.logs.settings import LogSettings
 from planner.report.words import room
+from planner.service.request import PlanOptions
+from planner.service.where import choose_devices
 
 #: vLLM and NVML agree on a card's size this closely (planner.cuda_total).
 _TOTAL_TOLERANCE: Final = 0.01

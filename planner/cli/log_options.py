@@ -6,9 +6,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from planner.cli.options import PlanOptions, apply, offline_option, output_options, valued
-from planner.cli.values import COUNT, FRACTION, SIZE
+from planner.cli.options import apply, offline_option, output_options, valued
 from planner.logs.settings import LogSettings
+from planner.service.request import PlanOptions
+from planner.service.values import COUNT, FRACTION, SIZE
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 #: Options by the settings that they stand for.

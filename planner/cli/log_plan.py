@@ -9,10 +9,8 @@ from model_catalog.drafts import DraftMethod
 from model_catalog.errors import ModelError, ModelNotFoundError, NetworkError, UsageError
 from model_catalog.model import Model, describe
 from model_catalog.snapshot import expanded
-from planner.cli.drafts import method_of
 from planner.cli.log_devices import LogDevices, log_devices
 from planner.cli.log_options import plan_options
-from planner.cli.model_source import is_offline, load_model
 from planner.cli.output import Output
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile, Serving
@@ -22,6 +20,8 @@ from planner.engines.vllm_shape import release_of
 from planner.logs.readings import StartLog
 from planner.logs.settings import LogSettings
 from planner.planning import Plan, make_plan
+from planner.service.drafts import method_of
+from planner.service.model_source import is_offline, load_model
 from planner.workload import Workload
 
 _CACHED: Final = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/", re.ASCII)

@@ -12,7 +12,8 @@ from typing import Final, NoReturn
 import click
 
 from planner import __version__
-from planner.cli.failure import EXIT_BROKEN_PIPE, EXIT_OK, Wishes, is_full, tell
+from planner.cli.failure import Wishes, is_full, tell
+from planner.service.exit_codes import EXIT_BROKEN_PIPE, EXIT_OK
 
 #: Name, module, one line of help: the help text must not need the module.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {

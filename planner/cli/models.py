@@ -9,8 +9,6 @@ from model_catalog.errors import ModelNotFoundError, UsageError
 from model_catalog.model import Model, describe
 from model_catalog.snapshot import ModelSnapshot
 from model_catalog.snapshot_store import add_user_snapshot, user_snapshots
-from planner.cli.failure import EXIT_OK
-from planner.cli.model_source import find_snapshot
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.cli.output import Output
 from planner.report.facts import stored_bytes, target_facts
@@ -18,6 +16,8 @@ from planner.report.plain import safe_line
 from planner.report.schemas import document_head
 from planner.report.tables import table
 from planner.report.words import need, parameters, wrapped
+from planner.service.exit_codes import EXIT_OK
+from planner.service.model_source import find_snapshot
 from planner.workload import Workload
 
 

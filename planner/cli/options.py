@@ -1,116 +1,17 @@
-"""The options of the commands, and the record that `fit` gets once they are read. Reads nothing else."""
+"""The options of the commands, and how they become the request that `fit` gets. Reads nothing else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import click
 
-from model_catalog.errors import UsageError
 from planner.cli.output import ColorChoice, Output
-from planner.cli.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, TokenRange, Value
-from planner.speculation.prediction import Demand, Task
-from planner.workload import Workload
+from planner.service.request import PlanOptions
+from planner.service.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, Value
+from planner.speculation.prediction import Task
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-DEFAULT_SPECULATIVE_TOKENS: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """What `fit` and `gpus` were asked, as typed; None means: not said.
-
-    ``drafts`` are repo ids or ``none``, ``mtp``, ``ngram``; ``gpu`` and ``devices`` say where, ``tp`` how wide.
-    """
-
-    context: int
-    batch: int
-    drafts: tuple[str, ...]
-    draft_budget: float
-    num_speculative_tokens: TokenRange | None
-    gpu: str | None = None
-    fallback_gpu: str | None = None
-    driver: str | None = None
-    devices: str | None = None
-    tp: int | None
-    pp: int
-    enable_expert_parallel: bool
-    memory_limit: int | None
-    engine: str
-    dtype: str
-    quantization: str | None
-    kv_cache_dtype: str
-    draft_kv_cache_dtype: str
-    gpu_memory_utilization: float | None
-    max_num_batched_tokens: int | None
-    max_num_seqs: int | None
-    block_size: int | None
-    enforce_eager: bool
-    no_async_scheduling: bool
-    kv_cache_memory: int | None
-    offline: bool
-    verbose: bool = False
-    explain: bool = False
-    task: str = Task.MIXED.value
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    also_for: tuple[str, ...] = ()
-
-    @property
-    def engine_name(self) -> str:
-        """The engine without its release."""
-        return self.engine.partition("==")[0].strip().lower()
-
-    @property
-    def gguf(self) -> bool:
-        """Whether weights are GGUF files, target's and draft's, of the type ``--quantization`` names."""
-        return self.engine_name == "llama.cpp"
-
-    def demand(self) -> Demand:
-        """The load of a prediction: half of the context each for prompt and output, 1024 at most.
-
-        Raises:
-            UsageError: where the context cannot hold both.
-        """
-        half = max(1, min(self.context // 2, 1024))
-        prompt = self.prompt_tokens or max(1, min(half, self.context - (self.output_tokens or half)))
-        output = self.output_tokens or max(1, min(half, self.context - prompt))
-        if prompt + output > self.context > 1:
-            raise UsageError(
-                f"a prompt of {prompt:,} and an output of {output:,} exceed the context of {self.context:,}",
-                subject="--prompt-tokens, --output-tokens",
-                hint=f"use --context {prompt + output} or more, or fewer tokens",
-            )
-        return Demand(
-            task=Task(self.task),
-            batch=self.batch,
-            context_tokens=self.context,
-            prompt_tokens=prompt,
-            output_tokens=output,
-        )
-
-    def workload(self, tp: int) -> Workload:
-        """The planner's request, without a draft."""
-        return Workload(
-            context_tokens=self.context,
-            batch=self.batch,
-            tp=tp,
-            pp=self.pp,
-            expert_parallel=self.enable_expert_parallel,
-            dtype=self.dtype,
-            quantization=self.quantization,
-            kv_cache_dtype=self.kv_cache_dtype,
-            draft_kv_cache_dtype=self.draft_kv_cache_dtype,
-            gpu_memory_utilization=self.gpu_memory_utilization,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs,
-            block_size=self.block_size,
-            enforce_eager=self.enforce_eager,
-            async_scheduling=not self.no_async_scheduling,
-            kv_cache_memory_bytes=self.kv_cache_memory,
-            memory_limit_bytes=self.memory_limit,
-            draft_budget_share=self.draft_budget,
-        )
 
 
 def split_options(given: Mapping[str, Any]) -> tuple[PlanOptions, Output]:
@@ -147,10 +48,14 @@ def apply(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], D
 
 def valued(*names: str, value: Value, text: str, default: str | None = None) -> Callable[[Decorated], Decorated]:
     """An option that is read as a ``Value``."""
+
+    def callback(_context: click.Context, parameter: click.Parameter, given: str | None) -> object:
+        return None if given is None else value.parse(given, parameter.opts[0])
+
     return click.option(
         *names,
         metavar=value.metavar,
-        callback=value.callback,
+        callback=callback,
         default=default,
         show_default=default is not None,
         help=text,

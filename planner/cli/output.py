@@ -1,6 +1,5 @@
 """The only place that writes: answers to stdout, everything else to stderr, one JSON document where asked."""
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 from model_catalog.errors import UsageError
-from planner.report.plain import redact, safe_block
+from planner.report.plain import document_text, safe_block
 from planner.verdict import Reason
 
 STDOUT: Final = "-"
@@ -98,7 +97,7 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
     Raises:
         UsageError: the path cannot be written.
     """
-    text = redact(json.dumps(document, indent=2, ensure_ascii=True)) + "\n"
+    text = document_text(document)
     if target == STDOUT:
         sys.stdout.write(text)
         return

@@ -9,19 +9,19 @@ import click
 from model_catalog.drafts import DraftMethod
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
-from planner.cli.drafts import method_of
-from planner.cli.failure import EXIT_NO, EXIT_OK, EXIT_TRIAL, EXIT_UNSURE
-from planner.cli.model_source import load_model
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.cli.output import Output
 from planner.cli.pair_trial import PairJob, obstacle, run_pair
 from planner.cli.trial_options import TrialOptions, loop_options, trial_options
 from planner.cli.trials import keep
-from planner.cli.values import MOST_SPECULATIVE_TOKENS
 from planner.devices import Device
 from planner.errors import HardwareError
 from planner.report.schemas import document_head
 from planner.report.trial_text import trial_text
+from planner.service.drafts import method_of
+from planner.service.exit_codes import EXIT_NO, EXIT_OK, EXIT_TRIAL, EXIT_UNSURE
+from planner.service.model_source import load_model
+from planner.service.values import MOST_SPECULATIVE_TOKENS
 from planner.trial.expectation import tokens_beside_new
 from planner.trial.protocol import DEEPEST_SWEPT
 from planner.trial.result import PairTrial

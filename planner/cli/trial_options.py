@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 import click
 
 from planner.cli.options import apply, valued
-from planner.cli.values import COUNT
+from planner.service.values import COUNT
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 WeightsWish = Literal["auto", "real", "dummy"]

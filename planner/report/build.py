@@ -64,14 +64,15 @@ def build_report(
     exit_code: int,
     warnings: Sequence[Reason] = (),
     advice: Advice = NO_ADVICE,
+    created_at: datetime | None = None,
 ) -> Report:
-    """The document of one `fit`."""
+    """The document of one `fit`; ``created_at`` None: now."""
     recommended = findings.recommended
     plan = recommended.plan
     return Report(
         schema=REPORT_SCHEMA,
         specplan_version=__version__,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        created_at=(created_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         request=request,
         exit_code=exit_code,
         warnings=_remarks(warnings),

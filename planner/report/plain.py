@@ -1,7 +1,9 @@
 """Makes text safe to show: no control characters, no tokens, colour only where it is wanted."""
 
+import json
 import re
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 # Hub tokens are "hf_" and 34 letters and digits; shorter ones are cut ones, which are no less secret.
 _TOKEN: Final = re.compile(r"(hf|api_org)_[A-Za-z0-9]{8,}")
@@ -14,6 +16,11 @@ Style = Literal["good", "bad", "unsure", "heading"]
 def redact(text: str) -> str:
     """The text with everything that looks like a Hub token replaced by ``hf_***``."""
     return _TOKEN.sub(r"\1_***", text)
+
+
+def document_text(document: Mapping[str, Any]) -> str:
+    """A document as it is written: indented ASCII, without what looks like a Hub token."""
+    return redact(json.dumps(document, indent=2, ensure_ascii=True)) + "\n"
 
 
 def printable(text: str) -> str:

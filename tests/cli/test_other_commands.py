@@ -12,12 +12,12 @@ from model_catalog.bounds import ByteRange
 from planner import nvml
 from planner.cli import devices as devices_module
 from planner.cli.main import main
-from planner.cli.options import PlanOptions
 from planner.cli.output import Output
-from planner.cli.where import choose_devices
 from planner.devices import Device, DeviceProcess, DeviceSource
 from planner.errors import NvmlMissingError
 from planner.nvml import DeviceReading
+from planner.service.request import PlanOptions
+from planner.service.where import choose_devices
 from planner.trial.backends import BACKENDS
 
 GIB = 2**30

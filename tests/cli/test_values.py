@@ -1,13 +1,9 @@
 """How option values are read: what is taken, what is refused, and that a refusal names the option."""
 
-import click
 import pytest
 
 from model_catalog.errors import UsageError
-from planner.cli.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, TokenRange, Value
-
-CONTEXT = click.Context(click.Command("fit"))
-OPTION = click.Option(["--it"])
+from planner.service.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, TokenRange, Value
 
 
 @pytest.mark.parametrize(
@@ -29,7 +25,7 @@ OPTION = click.Option(["--it"])
     ],
 )
 def test_taken(value: Value, text: str, expected: object) -> None:
-    assert value.callback(CONTEXT, OPTION, text) == expected
+    assert value.parse(text, "--it") == expected
 
 
 @pytest.mark.parametrize(
@@ -62,15 +58,11 @@ def test_taken(value: Value, text: str, expected: object) -> None:
 )
 def test_refused_with_the_option_and_a_hint(value: Value, text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        value.callback(CONTEXT, OPTION, text)
+        value.parse(text, "--it")
     assert caught.value.subject == "--it"
     assert caught.value.hint
 
 
-def test_what_is_left_out_stays_none() -> None:
-    assert SIZE.callback(CONTEXT, OPTION, None) is None
-
-
 @pytest.mark.parametrize("text", ["5", "3-8", "0-16"])
 def test_a_range_prints_as_it_is_read(text: str) -> None:
-    assert str(TOKEN_RANGE.callback(CONTEXT, OPTION, text)) == text
+    assert str(TOKEN_RANGE.parse(text, "--it")) == text

@@ -9,8 +9,8 @@ import pytest
 from injected.trial import CHILD_CASES, ChildCase
 from trial_children import LOADED, RUN, child_command, progress, result
 
-from planner.cli.failure import exit_code_of
 from planner.errors import TrialError
+from planner.service.exit_codes import exit_code_of
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, run_trial
 

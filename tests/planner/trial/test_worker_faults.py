@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from injected.trial import ASSERT, CPU_OUT, CUDA_OUT, LAUNCH, WORKER_CASES, WorkerCase
 
-from planner.cli.failure import exit_code_of
 from planner.errors import TrialError
+from planner.service.exit_codes import exit_code_of
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, Outcome, run_trial
 

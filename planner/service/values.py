@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import click
-
 from model_catalog.errors import UsageError
 from model_catalog.units import parse_share, parse_size
 
@@ -33,18 +31,16 @@ class Value:
     read: Callable[[str], object]
     hint: str
 
-    def callback(self, _context: click.Context, parameter: click.Parameter, text: str | None) -> object:
-        """Read an option's text, None where it was not given.
+    def parse(self, text: str, subject: str) -> object:
+        """Read a value's text; ``subject`` is the option or the argument that it was given for.
 
         Raises:
-            UsageError: naming the option.
+            UsageError: naming it.
         """
-        if text is None:
-            return None
         try:
             return self.read(text)
         except ValueError as cause:
-            raise UsageError(str(cause), subject=parameter.opts[0], hint=self.hint) from cause
+            raise UsageError(str(cause), subject=subject, hint=self.hint) from cause
 
 
 def _size(text: str) -> int:

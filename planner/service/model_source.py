@@ -19,9 +19,9 @@ from model_catalog.snapshot import (
     is_commit,
 )
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
-from planner.cli.options import PlanOptions
-from planner.cli.output import Output
 from planner.memory.kv_cache import GGML_CACHE_FORMATS
+from planner.service.remarks import RemarkSink
+from planner.service.request import PlanOptions
 from planner.trial.embedded import EMBEDDED, embedded_config, embedded_folder, is_made
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -42,7 +42,7 @@ def load_model(
     name: str,
     *,
     offline: bool,
-    output: Output,
+    output: RemarkSink,
     dtype: str = "auto",
     on_the_fly: str | None = None,
     as_draft: bool = False,
@@ -71,7 +71,9 @@ def load_model(
     return model
 
 
-def load_target(name: str, options: PlanOptions, engine_name: str, output: Output) -> tuple[Model, PlanOptions]:
+def load_target(
+    name: str, options: PlanOptions, engine_name: str, output: RemarkSink
+) -> tuple[Model, PlanOptions]:
     """The target, and the options as they are to be read for it.
 
     vLLM casts a float32 checkpoint to 16 bits; ``dtype="auto"`` of transformers keeps it, and so do we there.
@@ -110,7 +112,7 @@ def _check_cache_names(options: PlanOptions) -> None:
             )
 
 
-def find_snapshot(name: str, *, offline: bool, output: Output) -> ModelSnapshot:
+def find_snapshot(name: str, *, offline: bool, output: RemarkSink) -> ModelSnapshot:
     """The snapshot of a model: local folder; Hub and its caches; offline or without network, the catalogue.
 
     Raises:
@@ -149,7 +151,7 @@ def _embedded(name: str) -> ModelSnapshot:
     )
 
 
-def _online(ref: RepoRef, output: Output) -> ModelSnapshot:
+def _online(ref: RepoRef, output: RemarkSink) -> ModelSnapshot:
     from model_catalog.hub import load_snapshot  # noqa: PLC0415 - slow to import, and not needed offline
 
     output.advance(f"asking the Hub about {ref}")
@@ -168,7 +170,7 @@ def _online(ref: RepoRef, output: Output) -> ModelSnapshot:
         raise _with_near_names(error, ref) from error.__cause__
 
 
-def _offline(ref: RepoRef, output: Output) -> ModelSnapshot:
+def _offline(ref: RepoRef, output: RemarkSink) -> ModelSnapshot:
     stored = _stored(ref)
     if stored is not None:
         return stored

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from planner.calibration import CalibratedEngine
 from planner.calibration_store import CalibrationStore
-from planner.cli.output import Output
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile
 from planner.errors import HardwareError
 from planner.planning import Plan
+from planner.service.remarks import RemarkSink
 
 
 def with_calibrations(
@@ -31,7 +31,7 @@ def with_calibrations(
     return CalibratedEngine(inner=engine, calibrations=held, driver=driver or _live_driver(devices))
 
 
-def tell_calibrations(plan: Plan, output: Output) -> None:
+def tell_calibrations(plan: Plan, output: RemarkSink) -> None:
     """Say where a plan has measured overheads, and how to leave them out; or that their driver is not known."""
     engine = plan.engine
     if not isinstance(engine, CalibratedEngine):

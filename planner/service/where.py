@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import Final
 
 from model_catalog.errors import UsageError
-from planner.cli.options import PlanOptions
-from planner.cli.output import Output
 from planner.declared_gpus import parse_gpu_option
 from planner.device_selection import HOST_CHOICE, select_devices
 from planner.devices import Device
 from planner.errors import HardwareError, ParallelismError
+from planner.service.remarks import RemarkSink
+from planner.service.request import PlanOptions
 
 #: Engines whose profile knows the host's memory.
 _ON_HOSTS: Final = frozenset({"transformers", "llama.cpp"})
 
 
-def choose_devices(options: PlanOptions, output: Output) -> tuple[Device, ...]:
+def choose_devices(options: PlanOptions, output: RemarkSink) -> tuple[Device, ...]:
     """The devices to plan for, in the order of the ranks.
 
     Raises:
@@ -83,7 +83,7 @@ def _declared(text: str, options: PlanOptions) -> tuple[Device, ...]:
     return tuple(replace(devices[0], index=index) for index in range(wanted))
 
 
-def _live(choice: str | None, output: Output) -> tuple[Device, ...]:
+def _live(choice: str | None, output: RemarkSink) -> tuple[Device, ...]:
     from planner.nvml import read_devices  # noqa: PLC0415 - a plan for declared GPUs needs no driver
 
     reading = read_devices()

@@ -23,13 +23,13 @@ from model_catalog.proposals import propose
 from model_catalog.repo_kind import require_model
 from model_catalog.snapshot import RepoKind, RepoRef
 from model_catalog.tokenizer import TokenizerFacts, reading_would_help, tokenizer_facts
-from planner.cli.drafts import Offers, load_drafts, method_of
-from planner.cli.model_source import hub_endpoint, is_offline, load_model
-from planner.cli.options import PlanOptions
-from planner.cli.output import Output
 from planner.commands.registry import known_engine
 from planner.devices import Device
 from planner.engines.base import Draft, EngineProfile
+from planner.service.drafts import Offers, load_drafts, method_of
+from planner.service.model_source import hub_endpoint, is_offline, load_model
+from planner.service.remarks import RemarkSink
+from planner.service.request import PlanOptions
 from planner.speculation.compatibility import Compatibility
 from planner.speculation.prediction import Demand
 from planner.speculation.selection import Offer
@@ -47,7 +47,7 @@ def gather_offers(
     devices: Sequence[Device],
     engine: EngineProfile,
     workload: Workload,
-    output: Output,
+    output: RemarkSink,
 ) -> Offers:
     """All drafts for this target under this request.
 
@@ -69,7 +69,7 @@ def gather_offers(
     return Offers(offers=offers, discarded=tuple(discarded), named=bool(options.drafts))
 
 
-def _note_short_blocks(offers: Sequence[Offer], least: int, output: Output) -> None:
+def _note_short_blocks(offers: Sequence[Offer], least: int, output: RemarkSink) -> None:
     for offer in offers:
         k = offer.draft.num_speculative_tokens
         if k < least:
@@ -81,7 +81,7 @@ def _named(draft: Draft) -> Candidate:
     return Candidate(method=draft.method, origin=CandidateOrigin.NAMED, source=_NAMED_SOURCE, repo_id=repo_id)
 
 
-def _embedded(options: PlanOptions, output: Output) -> list[tuple[Candidate, Draft]]:
+def _embedded(options: PlanOptions, output: RemarkSink) -> list[tuple[Candidate, Draft]]:
     """The drafts that were made for the embedded target; the Hub knows none."""
     candidates = [
         Candidate(
@@ -96,7 +96,7 @@ def _embedded(options: PlanOptions, output: Output) -> list[tuple[Candidate, Dra
 
 
 def _search(
-    options: PlanOptions, target: Model, output: Output
+    options: PlanOptions, target: Model, output: RemarkSink
 ) -> tuple[list[tuple[Candidate, Draft]], list[Discarded]]:
     """Curated pairs, what is built in, what is on disk, and, with a network, what the Hub lists."""
     hub_candidates: tuple[Candidate, ...] = ()
@@ -129,7 +129,7 @@ def _search(
     return found, discarded
 
 
-def _read(candidate: Candidate, options: PlanOptions, output: Output) -> Draft:
+def _read(candidate: Candidate, options: PlanOptions, output: RemarkSink) -> Draft:
     """The candidate's model: from the catalogue where it is known there, for that asks nobody."""
     if candidate.repo_id is None:
         return Draft(method=candidate.method, num_speculative_tokens=1)

@@ -8,10 +8,10 @@ from model_catalog.errors import NotAModelError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoKind
-from planner.cli.model_source import load_model
-from planner.cli.options import DEFAULT_SPECULATIVE_TOKENS, PlanOptions
-from planner.cli.output import Output
 from planner.engines.base import Draft
+from planner.service.model_source import load_model
+from planner.service.remarks import RemarkSink
+from planner.service.request import DEFAULT_SPECULATIVE_TOKENS, PlanOptions
 from planner.speculation.selection import Offer
 
 NO_DRAFT: Final = "none"
@@ -43,7 +43,7 @@ def check_draft_names(names: tuple[str, ...]) -> None:
         )
 
 
-def load_drafts(options: PlanOptions, target: Model, output: Output) -> tuple[Draft, ...]:
+def load_drafts(options: PlanOptions, target: Model, output: RemarkSink) -> tuple[Draft, ...]:
     """The drafts asked for, in the order given; empty where none is.
 
     Raises:
@@ -56,7 +56,7 @@ def load_drafts(options: PlanOptions, target: Model, output: Output) -> tuple[Dr
     return tuple(_load(name, k, options, target, output) for name in names)
 
 
-def _load(name: str, k: int, options: PlanOptions, target: Model, output: Output) -> Draft:
+def _load(name: str, k: int, options: PlanOptions, target: Model, output: RemarkSink) -> Draft:
     method = _BUILT_IN.get(name.lower())
     if method is DraftMethod.MTP and not target.architecture.mtp_layers:
         raise UsageError(

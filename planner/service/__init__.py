@@ -1,0 +1,1 @@
+"""Where models, devices and an engine meet a plan, for the command line and for Python alike. Prints nothing."""
