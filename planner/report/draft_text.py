@@ -4,56 +4,22 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
 
-from model_catalog.drafts import DraftMethod
 from planner.commands.base import StartCommand
 from planner.report.advice import Elsewhere
-from planner.report.findings import Findings, JudgedDraft
-from planner.report.plain import Style, paint, safe_line
-from planner.report.tables import table
-from planner.report.words import count, device_line, percent_up, wrapped
-from planner.speculation.compatibility import CompatibilityVerdict
-from planner.speculation.diagnosis import Problem
-from planner.speculation.prediction import Prediction
-from planner.verdict import Answer
-
-METHOD_NAMES: Final = {
-    DraftMethod.DRAFT_MODEL: "draft model",
-    DraftMethod.EAGLE: "EAGLE head",
-    DraftMethod.EAGLE3: "EAGLE-3 head",
-    DraftMethod.MTP: "the target's own MTP layers",
-    DraftMethod.NGRAM: "n-gram lookup",
-    DraftMethod.DFLASH: "DFlash head",
-    DraftMethod.DSPARK: "DSpark head",
-}
-_SHORT_METHODS: Final = {
-    DraftMethod.DRAFT_MODEL: "model",
-    DraftMethod.EAGLE: "EAGLE",
-    DraftMethod.EAGLE3: "EAGLE-3",
-    DraftMethod.MTP: "MTP",
-    DraftMethod.NGRAM: "n-gram",
-    DraftMethod.DFLASH: "DFlash",
-    DraftMethod.DSPARK: "DSpark",
-}
-_FITS: Final = {
-    Answer.FITS: "fits",
-    Answer.TIGHT: "tight",
-    Answer.DOES_NOT_FIT: "no",
-    Answer.UNKNOWN: "?",
-}
-_WORTH: Final[dict[str, tuple[str, Style]]] = {
-    "yes": ("YES", "good"),
-    "no": ("NO", "bad"),
-    "depends": ("IT DEPENDS", "unsure"),
-}
-#: Problems whose evidence stands elsewhere in the answer.
-_TOLD_ELSEWHERE: Final = frozenset(
-    {
-        *("reading_missing", "out_of_memory_at_start", "utilization_window_empty", "fraction_not_free"),
-        *("no_cache_blocks", "pool_below_batch", "draft_over_budget", "vocabulary_refused", "tokens_differ"),
-        *("pair_unknown", "low_acceptance", "slower_than_baseline", "stops_paying_under_load"),
-        "fraction_leaves_too_little",
-    }
+from planner.report.draft_rows import (
+    WORTH,
+    DraftRow,
+    command_notes,
+    draft_rows,
+    left_out_rows,
+    shown_problems,
 )
+from planner.report.findings import Findings, JudgedDraft
+from planner.report.plain import paint, safe_line
+from planner.report.tables import table
+from planner.report.words import count, device_line, wrapped
+from planner.speculation.diagnosis import Problem
+
 #: Leaves 80 columns for the whole row.
 _NAME_WIDTH: Final = 31
 
@@ -73,15 +39,12 @@ def drafts_header(findings: Findings) -> str:
 
 def drafts_block(findings: Findings) -> str:
     """The table of all candidates and the reasons of those that will not do; empty where none was considered."""
-    if not findings.drafts and not findings.discarded:
-        return ""
-    accepted = [draft for draft in findings.drafts if draft.accepted]
-    rows = [_row(draft, str(number)) for number, draft in enumerate(accepted, 1)]
-    rows += [_row(draft, "-") for draft in findings.drafts if not draft.accepted]
+    rows = draft_rows(findings)
     blocks = []
     if rows:
-        blocks.append(table(rows, ["", "Draft", "By", "k", "Decode speed", "Share", "Fits"], "rllrlrl"))
-    reasons = [*_warnings(accepted), *_refusals(findings)]
+        cells = [_cells(row) for row in rows]
+        blocks.append(table(cells, ["", "Draft", "By", "k", "Decode speed", "Share", "Fits"], "rllrlrl"))
+    reasons = [*_reasons(rows), *_left_out(findings)]
     if reasons:
         blocks.append("\n".join(reasons))
     return "\n".join(blocks)
@@ -92,43 +55,11 @@ def worth_block(findings: Findings) -> str:
     worth = findings.worth
     if worth is None:
         return ""
-    word, style = _WORTH[worth.answer]
+    word, style = WORTH[worth.answer]
     lines = [f"Worth it?       {paint(word, style)}"]
     for reason in worth.reasons:
         lines += wrapped(f"  - {safe_line(reason.text)}", indent=4)
     return "\n".join(lines)
-
-
-def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
-    """The prediction of the chosen draft as labelled rows."""
-    if prediction is None:
-        return []
-    rate, length = prediction.acceptance.rate, prediction.mean_acceptance_length
-    told = prediction.speedup is not None
-    how = "measured" if prediction.measured else "predicted"
-    rows = [
-        ("Decode speed", f"{_times(prediction)} " + (f"of plain decoding, {how}" if told else "for this load")),
-        (
-            "Acceptance",
-            f"{rate.low:.2f} – {rate.high:.2f} a token ({safe_line(prediction.acceptance.source)}): "
-            f"{length.low:.1f} – {length.high:.1f} tokens a pass",
-        ),
-        (
-            "Draft's cost",
-            f"{prediction.cost_ratio.low:.2f} – {prediction.cost_ratio.high:.2f} of a target step "
-            f"({safe_line(prediction.cost_source)})",
-        ),
-    ]
-    if prediction.end_to_end_speedup is not None:
-        whole = prediction.end_to_end_speedup
-        rows.append(("Whole request", f"{whole.low:.2f} – {whole.high:.2f} ×, prompt included"))
-    if prediction.break_even_acceptance is not None:
-        text = f"at an acceptance of {prediction.break_even_acceptance:.2f}"
-        if prediction.stops_paying_at_batch is not None and prediction.stops_paying_at_batch > 1:
-            text += f"; no longer from about {count(prediction.stops_paying_at_batch, 'sequence')} at once"
-        rows.append(("Breaks even", text))
-    rows.append(("Ceiling", f"{prediction.ceiling_speedup:.1f} ×, 1/(1 - acceptance): never reached"))
-    return rows
 
 
 def command_block(command: StartCommand | None, chosen: JudgedDraft | None = None) -> str:
@@ -138,12 +69,8 @@ def command_block(command: StartCommand | None, chosen: JudgedDraft | None = Non
     lines = [paint("Run it:", "heading"), *(f"  {line}" for line in command.lines)]
     for name, content in command.files:
         lines += [f"  {safe_line(name)}:", *(f"    {safe_line(line)}" for line in content.splitlines())]
-    compatibility = None if chosen is None else chosen.offer.compatibility
-    said = {check.text for check in compatibility.checks} if compatibility is not None else set()
-    for note in command.notes:
-        if note in said:
-            continue
-        lines += wrapped(f"  note: {safe_line(note)}", indent=8)
+    for note in command_notes(command, chosen):
+        lines += wrapped(f"  note: {note}", indent=8)
     return "\n".join(lines)
 
 
@@ -152,11 +79,11 @@ def problems_block(problems: Sequence[Problem], *, verbose: bool) -> str:
 
     What the verdict, the remedies or the table of drafts say already is left to ``verbose``.
     """
-    problems = [problem for problem in problems if verbose or problem.code not in _TOLD_ELSEWHERE]
-    if not problems:
+    shown = shown_problems(problems, verbose=verbose)
+    if not shown:
         return ""
     lines = [paint("Watch out:", "heading")]
-    for problem in problems:
+    for problem in shown:
         lines += wrapped(f"  {safe_line(problem.title)}: {safe_line(problem.evidence)}", indent=4)
         for remedy in problem.remedies[:2]:
             lines += wrapped(f"    - {safe_line(remedy)}", indent=6)
@@ -181,19 +108,9 @@ def elsewhere_block(elsewhere: Sequence[Elsewhere]) -> str:
     return "\n\n".join(blocks)
 
 
-def _row(judged: JudgedDraft, rank: str) -> tuple[str, ...]:
-    plan, prediction = judged.plan, judged.offer.prediction
-    budget = None if plan is None else plan.draft_budget
-    name = safe_line(judged.name)
-    return (
-        rank,
-        _folded(name),
-        _SHORT_METHODS[judged.draft.method],
-        str(judged.draft.num_speculative_tokens),
-        _times(prediction) if prediction is not None else "",
-        "" if budget is None or budget.share is None else percent_up(budget.share),
-        "" if plan is None else _FITS[plan.verdict.answer],
-    )
+def _cells(row: DraftRow) -> tuple[str, ...]:
+    rank = "-" if row.rank is None else str(row.rank)
+    return (rank, _folded(row.name), row.method, row.k, row.speed, row.share, row.fits)
 
 
 def _folded(name: str) -> str:
@@ -205,38 +122,16 @@ def _folded(name: str) -> str:
     return "\n".join([*lines, *wrap(rest, _NAME_WIDTH - 1, initial_indent=" ", subsequent_indent=" ")])
 
 
-def _times(prediction: Prediction) -> str:
-    if prediction.speedup is None:
-        return "cannot be told"
-    return f"{prediction.speedup.low:.2f} – {prediction.speedup.high:.2f} ×"
-
-
-def _warnings(accepted: list[JudgedDraft]) -> list[str]:
+def _reasons(rows: Sequence[DraftRow]) -> list[str]:
     lines: list[str] = []
-    for judged in accepted:
-        compatibility = judged.offer.compatibility
-        if compatibility is None or compatibility.verdict is CompatibilityVerdict.ACCEPTED:
-            continue
-        for check in compatibility.failed:
-            lines += wrapped(f"{safe_line(judged.name)}: {safe_line(check.text)}", indent=2)
+    for row in rows:
+        if row.rank is None:
+            lines += wrapped(f"{row.name} will not do: {'; '.join(row.said)}", indent=2)
+            lines += [line for way in row.ways_out for line in wrapped(f"  - {way}", indent=4)]
+        else:
+            lines += [line for text in row.said for line in wrapped(f"{row.name}: {text}", indent=2)]
     return lines
 
 
-def _refusals(findings: Findings) -> list[str]:
-    lines: list[str] = []
-    for judged in findings.drafts:
-        if not judged.accepted:
-            why = "; ".join(safe_line(reason.text) for reason in judged.reasons)
-            lines += wrapped(f"{safe_line(judged.name)} will not do: {why}", indent=2)
-            if findings.named:
-                lines += _ways_out(judged)
-    for discarded in findings.discarded:
-        text = f"{safe_line(discarded.candidate.name)} left out: {safe_line(discarded.text)}"
-        lines += wrapped(text, indent=2)
-    return lines
-
-
-def _ways_out(judged: JudgedDraft) -> list[str]:
-    """What would help a draft that the user wanted, by the checks that it failed."""
-    remedies = [check.remedy for check in judged.offer.checks if check.passed is False and check.refuses]
-    return [line for remedy in remedies if remedy for line in wrapped(f"  - {safe_line(remedy)}", indent=4)]
+def _left_out(findings: Findings) -> list[str]:
+    return [line for name, why in left_out_rows(findings) for line in wrapped(f"{name} left out: {why}", indent=2)]

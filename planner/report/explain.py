@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from model_catalog.architecture import Assumption
 from planner.memory.breakdown import LineItem
@@ -22,23 +23,48 @@ def explain_text(plan: Plan, assumptions: Sequence[Assumption] = ()) -> str:
     if assumptions:
         lines = ["Unsaid in the configuration, so taken as:"]
         for assumption in assumptions:
-            text = f"{safe_line(assumption.key)} = {safe_line(assumption.value)}: {safe_line(assumption.reason)}"
-            lines += _wrapped(text, first="  ", rest="    ")
+            lines += _wrapped(assumption_text(assumption), first="  ", rest="    ")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
-def _receipt(item: LineItem, *, budgeted: bool) -> str:
-    where = f", {_where(item)} the budget" if budgeted else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A line of the plan with all that is known of it. ``formula`` ends in the exact bytes."""
+
+    title: str
+    memory: str
+    formula: str
+    known: str
+    source: str
+
+
+def receipt_of(item: LineItem, *, budgeted: bool) -> Receipt:
+    """The receipt of one line; ``budgeted``: its engine has a budget, which the line is inside of or not."""
     size = (
         f"{item.high_bytes:,} B"
         if item.low_bytes == item.high_bytes
         else f"{item.low_bytes:,} – {item.high_bytes:,} B"
     )
-    title = f"{safe_line(item.label)} [{GROUP_NAMES[item.group]}, {item.owner.value}]"
-    lines = _wrapped(f"{title}: {need(item.size)}", first="", rest="    ")
-    lines += _wrapped(f"{safe_line(item.formula)} = {size}", first="    ", rest="      ")
-    lines += _wrapped(f"{item.basis.value}{where}; source: {safe_line(item.source)}", first="    ", rest="      ")
+    return Receipt(
+        title=f"{safe_line(item.label)} [{GROUP_NAMES[item.group]}, {item.owner.value}]",
+        memory=need(item.size),
+        formula=f"{safe_line(item.formula)} = {size}",
+        known=f"{item.basis.value}, {_where(item)} the budget" if budgeted else item.basis.value,
+        source=safe_line(item.source),
+    )
+
+
+def assumption_text(assumption: Assumption) -> str:
+    """``key = value: reason`` of what a configuration leaves unsaid."""
+    return f"{safe_line(assumption.key)} = {safe_line(assumption.value)}: {safe_line(assumption.reason)}"
+
+
+def _receipt(item: LineItem, *, budgeted: bool) -> str:
+    receipt = receipt_of(item, budgeted=budgeted)
+    lines = _wrapped(f"{receipt.title}: {receipt.memory}", first="", rest="    ")
+    lines += _wrapped(receipt.formula, first="    ", rest="      ")
+    lines += _wrapped(f"{receipt.known}; source: {receipt.source}", first="    ", rest="      ")
     return "\n".join(lines)
 
 

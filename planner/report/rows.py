@@ -9,7 +9,7 @@ from typing import Final, Literal
 from planner.devices import Device, DeviceSource
 from planner.memory.breakdown import Group, LineItem, MemoryBreakdown
 from planner.planning import Plan, RankPlan
-from planner.report.draft_text import METHOD_NAMES, prediction_rows
+from planner.report.draft_rows import METHOD_NAMES, prediction_rows
 from planner.report.facts import TargetFacts, host_memory, load_peak_bytes
 from planner.report.findings import Findings, SetUp
 from planner.report.plain import Style, paint, safe_line
@@ -145,6 +145,15 @@ def header_rows(findings: Findings, facts: TargetFacts) -> list[tuple[str, str]]
     rows.append(("Engine", f"{engine.name} {engine.version}, {widths}"))
     rows.append(("Devices", safe_line(device_line(findings.devices))))
     return rows
+
+
+def rank_title(plan: Plan, position: int) -> str:
+    """Whose memory a table shows: the one of a single rank is every device's."""
+    if len(plan.ranks) == 1:
+        width = plan.engine.ranks_per_stage(plan.serving)
+        return "Term" if width == 1 else f"On each of {width} devices"
+    rank = plan.ranks[position].rank
+    return f"Rank {rank.index} (stage {rank.stage}), {safe_line(rank.device.name)}"
 
 
 def memory_rows(rank_plan: RankPlan, plan: Plan, *, lines: bool) -> list[MemoryRow]:

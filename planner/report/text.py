@@ -13,12 +13,13 @@ from planner.report.draft_text import (
 )
 from planner.report.facts import TargetFacts
 from planner.report.findings import Findings, SetUp
-from planner.report.plain import paint, safe_line
+from planner.report.plain import paint
 from planner.report.rows import (
     answer_sentence,
     detail_rows,
     header_rows,
     memory_rows,
+    rank_title,
     verdict_sentence,
     verdict_sentences,
 )
@@ -75,16 +76,10 @@ def _labelled(rows: list[tuple[str, str]]) -> list[str]:
 
 def _rank_blocks(plan: Plan, *, verbose: bool) -> list[str]:
     if len(plan.ranks) == 1:
-        width = plan.engine.ranks_per_stage(plan.serving)
-        return [
-            _rank_block(
-                plan.ranks[0], plan, "Term" if width == 1 else f"On each of {width} devices", verbose=verbose
-            )
-        ]
+        return [_rank_block(plan.ranks[0], plan, rank_title(plan, 0), verbose=verbose)]
     blocks = []
     for position, rank_plan in enumerate(plan.ranks):
-        rank = rank_plan.rank
-        title = f"Rank {rank.index} (stage {rank.stage}), {safe_line(rank.device.name)}"
+        title = rank_title(plan, position)
         binds = position == plan.binding_rank
         if binds or verbose:
             lines = _rank_block(rank_plan, plan, "Term", verbose=verbose)

@@ -35,7 +35,7 @@ def trial_text(target: str, draft: str, trial: PairTrial, *, quiet: bool) -> str
         ("Trial", f"{safe_line(target)} with {safe_line(draft)}"),
         ("Device", _device(found)),
     ]
-    blocks = ["\n".join(_labelled([*head, *_rows(trial)])), "\n".join(wrapped(verdict_line(trial), indent=2))]
+    blocks = ["\n".join(_labelled([*head, *trial_rows(trial)])), "\n".join(wrapped(verdict_line(trial), indent=2))]
     if found["by_task"]:
         blocks.append(_tasks(found["by_task"]))
     return "\n\n".join(blocks)
@@ -45,27 +45,38 @@ def trials_block(trials: Mapping[str, PairTrial]) -> str:
     """What was measured, pair by pair; empty where nothing was."""
     blocks = []
     for name, trial in trials.items():
-        when = f" on {str(trial.document['measured_at'])[:10]}" if trial.remembered else ""
-        lines = [paint(f"Measured{when} with {safe_line(name)}:", "heading")]
-        rows = [(f"  {label}", text) for label, text in _rows(trial, brief=True)]
+        lines = [paint(f"{trial_title(name, trial)}:", "heading")]
+        rows = [(f"  {label}", text) for label, text in trial_rows(trial, brief=True)]
         lines += _labelled(rows, width=_LABEL_WIDTH + 2)
         lines += wrapped(f"  {verdict_line(trial)}", indent=4)
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
+def trial_title(name: str, trial: PairTrial) -> str:
+    """What was measured, and when where that was not just now."""
+    when = f" on {str(trial.document['measured_at'])[:10]}" if trial.remembered else ""
+    return f"Measured{when} with {safe_line(name)}"
+
+
 def verdict_line(trial: PairTrial) -> str:
     """``HELPS: 2.10 × ...`` with the interval, and whether the plan was right."""
+    word, style, said = trial_verdict(trial)
+    return f"{paint(word, style)}: {said}"
+
+
+def trial_verdict(trial: PairTrial) -> tuple[str, Style, str]:
+    """The same in parts: the word, its style, the rest."""
     found = trial.document
     word, style = _WORDS[trial.answer]
     if trial.answer is None:
         error = found["error"]
-        return f"{paint(word, style)}: {safe_line(error['message'])}. {safe_line(error['hint'])}"
+        return word, style, f"{safe_line(error['message'])}. {safe_line(error['hint'])}"
     if found["speedup"] is None:
         said = "memory and step times of random weights; acceptance stays an assumption"
     else:
         said = f"{_interval(found['speedup'])} × of plain decoding, measured"
-    return f"{paint(word, style)}: {said}; {_plan(trial)}"
+    return word, style, f"{said}; {_plan(trial)}"
 
 
 def _plan(trial: PairTrial) -> str:
@@ -78,7 +89,8 @@ def _plan(trial: PairTrial) -> str:
     return "the plan had no figure to hold it against"
 
 
-def _rows(trial: PairTrial, *, brief: bool = False) -> list[tuple[str, str]]:
+def trial_rows(trial: PairTrial, *, brief: bool = False) -> list[tuple[str, str]]:
+    """What was measured, label by label; ``brief`` leaves out what went as it should."""
     found = trial.document
     if trial.answer is None:
         return []
