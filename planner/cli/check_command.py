@@ -14,6 +14,7 @@ from planner.cli.options import apply, detail_options, offline_option, output_op
 from planner.cli.output import Output
 from planner.commands.reading.read_llama_cpp import read_llama_cpp
 from planner.commands.reading.read_sglang import read_sglang
+from planner.commands.reading.read_tensorrt_llm import read_tensorrt_llm
 from planner.commands.reading.read_vllm import read_vllm
 from planner.commands.reading.records import Reading, Unknown
 from planner.commands.reading.split import MOST_CHARACTERS, Words, find_engine, split_text
@@ -25,6 +26,7 @@ _STDIN: Final = "-"
 _READERS: Final[dict[str, Callable[[tuple[str, ...]], Reading]]] = {
     "vllm": read_vllm,
     "sglang": read_sglang,
+    "tensorrt-llm": read_tensorrt_llm,
     "llama.cpp": read_llama_cpp,
 }
 
@@ -33,6 +35,7 @@ _READERS: Final[dict[str, Callable[[tuple[str, ...]], Reading]]] = {
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 @apply(
     click.option("--file", metavar="FILE", help="Read the command from a file; - for stdin."),
+    click.option("--config-file", metavar="FILE", help="The YAML file that the command names with --config."),
     click.option("--gpu", metavar="NAME[:N]", help="Plan for a declared GPU: h100-80gb. See `specplan gpus`."),
     click.option("--devices", metavar="LIST", help="Live devices by index or UUID.  [the command's, or all]"),
     click.option("--driver", metavar="VERSION", help="With --gpu: use what was measured under this driver."),
@@ -50,7 +53,9 @@ _READERS: Final[dict[str, Callable[[tuple[str, ...]], Reading]]] = {
     output_options(),
 )
 def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - click's options are of any type
-    """Will this command of vLLM, SGLang or llama.cpp start, and what would have to change?
+    """Will this command of an engine start, and what would have to change?
+
+    Engines: vLLM, SGLang, TensorRT-LLM, llama.cpp.
 
     Give the command after --, for example: -- vllm serve ORG/NAME --max-model-len 16k. It is read, never run;
     values of options that do not move memory are kept nowhere.
@@ -61,7 +66,7 @@ def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - clic
     output = read_output(given)
     found = find_engine(_words(words, given["file"]))
     _check_engine(given["engine"], found.engine)
-    reading = _READERS[found.engine](found.words)
+    reading = _read(found, given["config_file"])
     reading = _with_place(reading, found)
     _check_unknown(reading, allowed=given["allow_unknown"], output=output)
     if reading.settings.model is None and given["model"] is None:
@@ -71,6 +76,35 @@ def command(words: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401 - clic
             hint="name it in the command, or here: --model ORG/NAME",
         )
     return _answer(reading, given, output)
+
+
+def _read(found: Words, config_file: str | None) -> Reading:
+    """The command as settings, with the file that it names where that file is given here, too.
+
+    Raises:
+        UsageError: the file cannot be read, or the engine reads none.
+    """
+    if config_file is None:
+        return _with_file_unread(_READERS[found.engine](found.words))
+    from planner.commands.reading.config_file import CONFIG_OPTIONS, read_config, with_config  # noqa: PLC0415
+
+    if found.engine not in CONFIG_OPTIONS:
+        raise UsageError(
+            f"{found.engine} reads no configuration file",
+            subject="--config-file",
+            hint="say it in the command, and leave --config-file out",
+        )
+    config = read_config(_text(config_file, "--config-file"))
+    words = with_config(found.engine, found.words, config)
+    return read_tensorrt_llm(words, config) if found.engine == "tensorrt-llm" else _READERS[found.engine](words)
+
+
+def _with_file_unread(reading: Reading) -> Reading:
+    """Say that a file was named and not read; no file that a command names is opened."""
+    if not any(entry.option.removeprefix("--") == "config" for entry in reading.unplanned):
+        return reading
+    text = "the file of --config was not read: give it here, too (--config-file FILE)"
+    return replace(reading, remarks=(*reading.remarks, Reason(code="config_not_read", text=text)))
 
 
 def _check_engine(asked: str | None, engine: str) -> None:
@@ -115,7 +149,7 @@ def _words(words: tuple[str, ...], file: str | None) -> tuple[str, ...]:
         raise UsageError("both were given", subject="--file and a command", hint="give one of them")
     source = file if file is not None else _STDIN if words == (_STDIN,) else None
     if source is not None:
-        words = split_text(_text(source))
+        words = split_text(_text(source, "--file"))
     elif len(words) == 1 and " " in words[0]:
         words = split_text(words[0])
     if not words:
@@ -127,7 +161,7 @@ def _words(words: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     return words
 
 
-def _text(source: str) -> str:
+def _text(source: str, option: str) -> str:
     try:
         if source == _STDIN:
             content = sys.stdin.buffer.read(MOST_CHARACTERS + 1)
@@ -137,7 +171,7 @@ def _text(source: str) -> str:
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "not a path"
         raise UsageError(
-            f"cannot be read: {reason}", subject="--file", hint="give a file with the command, or - for stdin"
+            f"cannot be read: {reason}", subject=option, hint="give a file that is there, or - for stdin"
         ) from cause
     return content.decode("utf-8", "replace")
 

@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "check-command": (
         "planner.cli.check_command",
-        "A command you have, of vLLM, SGLang or llama.cpp: will it start, what to change?",
+        "An engine's command that you have: will it start, and what to change?",
     ),
     "check": ("planner.cli.check", "Before a launch: does a saved plan still hold on this machine?"),
     "gpus": ("planner.cli.gpus", "The declared GPUs; with a model, how many of each would hold it."),

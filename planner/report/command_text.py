@@ -189,6 +189,8 @@ def _change_block(answer: CommandAnswer) -> str:
         left_out = "not planned" if answer.reading.unplanned else "that do not matter to memory"
         lines += ["", paint(f"With the first of them, without options {left_out}:", "heading")]
         lines += [f"  {line}" for line in answer.corrected.lines]
+        for name, content in answer.corrected.files:
+            lines += [f"  {safe_line(name)}:", *(f"    {safe_line(line)}" for line in content.splitlines())]
         for note in answer.corrected.notes:
             lines += wrapped(f"  note: {safe_line(note)}", indent=8)
     return "\n".join(lines)
@@ -230,6 +232,8 @@ def command_document(answer: CommandAnswer, report: Mapping[str, Any] | None) ->
             ]
             for correction in answer.corrections
         ],
-        "corrected_command": None if corrected is None else {"argv": list(corrected.argv), "text": corrected.text},
+        "corrected_command": None
+        if corrected is None
+        else {"argv": list(corrected.argv), "text": corrected.text, "files": dict(corrected.files)},
         "report": report,
     }

@@ -234,6 +234,49 @@ def test_a_command_may_come_from_a_file_or_stdin(
     assert main(["check-command"]) == 2
 
 
+def test_a_configuration_file_is_read_where_it_is_given_here_too(check: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("max-model-len: 8192\nmax-num-seqs: 64\n", encoding="utf-8")
+    words = [*QWEN, "--config", "c.yaml", "--max-num-seqs", "32"]
+    code, document = check(words, *GPU, "--config-file", "c.yaml")
+    assert (code, document["command"]["unplanned"]) == (0, [])
+    assert document["command"]["settings"]["context_tokens"] == 8192
+    assert document["command"]["settings"]["max_num_seqs"] == 32
+    # Without it the file is not opened, and the answer is open.
+    code, document = check(words)
+    assert code == 4
+    assert "--config-file" in document["command"]["remarks"][0]["text"]
+    assert main(["check-command", "--config-file", "none.yaml", "--", *words]) == 2
+    assert main(["check-command", "--config-file", "c.yaml", "--", "llama-server", "-m", "a.gguf"]) == 2
+
+
+def test_tensorrt_llm_is_planned_with_its_file_as_fit_plans_it(
+    check: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "kv_cache_config:\n  free_gpu_memory_fraction: 0.8\n  dtype: fp8\n"
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    words = ["trtllm-serve", "Qwen/Qwen3-8B", "--max_seq_len", "8192", "--config", "c.yaml"]
+    code, document = check(words, *GPU, "--config-file", "c.yaml")
+    assert code == 0
+    own = fit(
+        capsys,
+        *("--engine", "tensorrt-llm", "--draft", "none", "--context", "8192"),
+        *("--gpu-memory-utilization", "0.8", "--kv-cache-dtype", "fp8"),
+    )
+    assert document["report"]["memory"] == own["memory"]
+    assert document["report"]["engine_cache"] == own["engine_cache"]
+
+
+def test_what_to_change_under_tensorrt_llm_starts(check: Run, tmp_path: Path) -> None:
+    code, document = check(["trtllm-serve", "Qwen/Qwen3-32B", "--free_gpu_memory_fraction", "0.9"])
+    assert code in {3, 4}
+    assert document["corrections"]
+    corrected = document["corrected_command"]
+    [(name, content)] = corrected["files"].items()
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    code, _ = check(corrected["argv"], "--gpu", "h100-80gb:8", "--config-file", name)
+    assert code == 0
+
+
 def test_secrets_are_shown_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
     words = [f"HF_TOKEN={CANARY}", *QWEN, "--max-model-len", "8192", "--api-key", CANARY, "--hf-overrides", CANARY]
     for options in (["--verbose", "--explain"], ["--json", "-"], ["--debug"]):

@@ -22,10 +22,22 @@ from planner.commands.reading.moving_other import (
     SGLANG_NEUTRAL,
     SGLANG_REMOVED,
 )
+from planner.commands.reading.moving_tensorrt_llm import (
+    CACHE_MOVING,
+    CACHE_NEUTRAL,
+    CACHE_OTHER,
+    SPECULATION_MOVING,
+    SPECULATION_NEUTRAL,
+    SPECULATION_OTHER,
+    TENSORRT_MOVING,
+    TENSORRT_NEUTRAL,
+    TENSORRT_OTHER,
+)
 from planner.commands.reading.numbers import human
 from planner.commands.reading.options import options_of
 from planner.commands.reading.read_llama_cpp import read_llama_cpp
 from planner.commands.reading.read_sglang import read_sglang
+from planner.commands.reading.read_tensorrt_llm import read_tensorrt_llm
 from planner.commands.reading.read_vllm import read_vllm
 from planner.commands.reading.records import CommandSettings, Reading
 from planner.commands.reading.split import find_engine, split_text
@@ -42,6 +54,7 @@ READERS: dict[str, Callable[[tuple[str, ...]], Reading]] = {
     "vllm": read_vllm,
     "sglang": read_sglang,
     "llama.cpp": read_llama_cpp,
+    "tensorrt-llm": read_tensorrt_llm,
 }
 DRAFT = DraftMethod.DRAFT_MODEL
 
@@ -142,6 +155,24 @@ VLLM = {
     },
 }
 OTHERS = {
+    "trtllm-serve org/m": {"model": "org/m"},
+    "trtllm-serve serve org/m --max_seq_len=8192 --max_batch_size 64 --max_num_tokens 4096": {
+        "model": "org/m",
+        "context_tokens": 8192,
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 4096,
+    },
+    "mpirun -n 4 trtllm-llmapi-launch trtllm-serve org/m --tp_size 4 --pp_size 1 --ep_size 4 "
+    "--kv_cache_free_gpu_memory_fraction 0.85 --revision abc --host 0.0.0.0 --port 8000": {
+        "model": "org/m",
+        "tp": 4,
+        "pp": 1,
+        "expert_parallel": True,
+        "gpu_memory_utilization": 0.85,
+        "revision": "abc",
+    },
+    # The next word is the value, as click has it.
+    "trtllm-serve --host --port org/m": {"model": "org/m"},
     "python -m sglang.launch_server --model-path org/m --tp 2 --context-length 8192 --mem-fraction-static 0.8": {
         "model": "org/m",
         "tp": 2,
@@ -216,6 +247,11 @@ def test_a_command_is_read(text: str) -> None:
         ("sglang serve --model m --max-total-tokens 5000", {"--max-total-tokens": "either"}),
         ("llama-server -m a.gguf -ngl 20 -np 1", {"--gpu-layers": "less"}),
         ("llama-server -m a.gguf --mmproj b.gguf -np 1", {"--mmproj": "more"}),
+        ("trtllm-serve m --config a.yaml --max_beam_width 1", {"config": "either"}),
+        (
+            "trtllm-serve m --backend _autodeploy --tp_size 4 --ep_size 2",
+            {"backend": "either", "moe_expert_parallel_size": "either"},
+        ),
     ],
 )
 def test_what_moves_memory_and_is_not_planned_is_named(text: str, options: dict[str, str]) -> None:
@@ -230,6 +266,10 @@ def test_what_moves_memory_and_is_not_planned_is_named(text: str, options: dict[
         ("vllm serve m --swap-space 4", "--swap-space", None, "old releases"),
         ("vllm serve m --speculative-model d", "--speculative-model", None, "--speculative-config"),
         ("vllm serve m --tensor-parallel 2 --tensor-paralel-size 2", "--tensor-paralel-size", None, ""),
+        # click takes no shortened names and no dashes for underscores.
+        ("trtllm-serve m --max-seq-len 10", "--max-seq-len", "--max_seq_len", ""),
+        ("trtllm-serve m --max_seq 10", "--max_seq", None, ""),
+        ("trtllm-serve m n", "a word that belongs to no option", None, ""),
         ("vllm serve m stray", "a word that belongs to no option", None, ""),
         ("llama-server -m a.gguf --draft-max 8 -np 1", "--draft-max", None, "--spec-draft-n-max"),
         ("llama-server -m a.gguf -cd 8 -np 1", "-cd", None, "the draft's context"),
@@ -270,6 +310,12 @@ def test_an_option_that_is_not_there_is_named(text: str, option: str, near: str 
         """vllm serve m --spec-model d -sc '{"model": "d", "num_speculative_tokens": 3}'""",
         "sglang serve --model m --speculative-algorithm EAGLE3",
         "llama-server -m a.gguf -c x",
+        # No method of vLLM's.
+        """vllm serve m -sc '{"method": "eagel", "model": "d", "num_speculative_tokens": 3}'""",
+        "trtllm-serve m --max_seq_len",
+        "trtllm-serve m --tp_size 0",
+        "trtllm-serve m --free_gpu_memory_fraction 90",
+        "trtllm-serve disaggregated -c a.yaml",
         "vllm serve 'm",
         "make coffee",
         "",
@@ -339,8 +385,23 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize(
+    ("moving", "neutral", "other"),
+    [
+        (TENSORRT_MOVING, TENSORRT_NEUTRAL, TENSORRT_OTHER),
+        (CACHE_MOVING, CACHE_NEUTRAL, CACHE_OTHER),
+        (SPECULATION_MOVING, SPECULATION_NEUTRAL, SPECULATION_OTHER),
+    ],
+)
+def test_a_key_is_in_one_table(moving: dict[str, str], neutral: dict[str, object], other: set[str]) -> None:
+    assert set(neutral) <= set(moving)
+    assert set(moving) & set(other) == set()
+
+
 @given(
-    st.sampled_from(["vllm serve ", "sglang serve ", "llama-server ", "docker run ", "env A=1 ", ""]),
+    st.sampled_from(
+        ["vllm serve ", "trtllm-serve ", "sglang serve ", "llama-server ", "docker run ", "env A=1 ", ""]
+    ),
     st.one_of(st.text(max_size=80), st.lists(st.one_of(WORDS, st.text(max_size=12)), max_size=8).map(" ".join)),
 )
 def test_any_text_is_read_or_refused(start: str, text: str) -> None:

@@ -28,6 +28,12 @@ SERVE = ("vllm", "serve", "org/m")
         ("vllm serve org/m\n  --port 80\n  --x", (*SERVE, "--port", "80", "--x")),
         ("vllm\nserve\norg/m\n--port\n80", (*SERVE, "--port", "80")),
         ("vllm serve org/m --x\nwait", (*SERVE, "--x", END, "wait")),
+        # The lines of a text that follows a command are no commands.
+        ("cat <<EOF >a.yaml\nvllm serve no/m\nEOF\nvllm serve org/m", ("cat", END, *SERVE)),
+        ("cat <<-'E F' | tee a\n  b\n\tE F\nvllm serve org/m", ("cat", END, "tee", "a", END, *SERVE)),
+        ("cat <<-'END' | tee a\n  b\n\tEND\nvllm serve org/m", ("cat", END, "tee", "a", END, *SERVE)),
+        ("cat << A << B; c d\n1\nA\n2\nB\nvllm serve org/m", ("cat", END, "c", "d", END, *SERVE)),
+        ("cat <<<word\nvllm serve org/m", ("cat", END, *SERVE)),
         ("vllm serve org/m\necho done", (*SERVE, END, "echo", "done")),
     ],
 )

@@ -30,6 +30,17 @@ _SPELLED: Final[dict[str, dict[str, str]]] = {
         "draft": "--speculative-algorithm and its companions",
         "tp": "--tp-size",
     },
+    # By the name that an option and a key of the file share.
+    "tensorrt-llm": {
+        "gpu_memory_utilization": "free_gpu_memory_fraction",
+        "max_num_seqs": "max_batch_size",
+        "context_tokens": "max_seq_len",
+        "max_num_batched_tokens": "max_num_tokens",
+        "kv_cache_dtype": "kv_cache_config.dtype",
+        "enforce_eager": "cuda_graph_config: null",
+        "draft": "speculative_config",
+        "tp": "tensor_parallel_size",
+    },
     "llama.cpp": {
         "context_tokens": "--ctx-size",
         "max_num_batched_tokens": "--ubatch-size",

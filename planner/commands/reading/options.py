@@ -18,7 +18,12 @@ _DATA: Final = Path(__file__).parents[2] / "data" / "options"
 _LONGEST_NAME: Final = 60
 _NAME: Final = re.compile(r"--?[A-Za-z0-9][\w.+-]*", re.ASCII)
 _NEGATIVE: Final = re.compile(r"-\d+(?:\.\d*)?|-\.\d+", re.ASCII)
-_PLACES: Final = {"vllm": "vllm.txt", "sglang": "sglang.txt", "llama.cpp": "llama_cpp.txt"}
+_PLACES: Final = {
+    "vllm": "vllm.txt",
+    "sglang": "sglang.txt",
+    "llama.cpp": "llama_cpp.txt",
+    "tensorrt-llm": "tensorrt_llm.txt",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +93,10 @@ class _Parser:
     """Walks the words once, from left to right."""
 
     def __init__(self, engine: str, words: list[str], removed: dict[str, tuple[str, str]]) -> None:
-        self._argparse = engine != "llama.cpp"
+        # argparse, click, or the server's own reading of its words.
+        self._argparse = engine in {"vllm", "sglang"}
+        self._attached = engine != "llama.cpp"
+        self._dashes = engine != "tensorrt-llm"
         self._table = options_of(engine)
         self._words = words
         self._removed = removed
@@ -101,12 +109,12 @@ class _Parser:
             if not self._is_option(word):
                 self.loose.append(word)
                 continue
-            typed, separator, attached = word.partition("=") if self._argparse else (word, "", "")
-            if typed.startswith("--"):
+            typed, separator, attached = word.partition("=") if self._attached else (word, "", "")
+            if typed.startswith("--") and self._dashes:
                 typed = self._dashed(typed)
             if self._argparse and typed.startswith("-O") and len(typed) > 2:
                 typed, separator, attached = "--optimization-level", "=", attached or typed[2:]
-            name, *path = typed.split(".") if typed.startswith("--") else [typed]
+            name, *path = typed.split(".") if typed.startswith("--") and self._dashes else [typed]
             full = self._full(name)
             if full is None:
                 self._not_known(name)
@@ -119,7 +127,7 @@ class _Parser:
             yield Given(option=option.name, typed=full, values=values, path=tuple(path))
 
     def _is_option(self, word: str) -> bool:
-        name = word.partition("=")[0] if self._argparse else word
+        name = word.partition("=")[0] if self._attached else word
         return word.startswith("-") and len(word) > 1 and not _NEGATIVE.fullmatch(word) and " " not in name
 
     def _dashed(self, typed: str) -> str:
@@ -144,7 +152,7 @@ class _Parser:
             yield self._words.pop(0)
             taken += 1
         if taken < least and not self._argparse and self._words:
-            yield self._words.pop(0)  # llama.cpp takes whatever follows
+            yield self._words.pop(0)  # llama.cpp and click take whatever follows
         elif taken < least:
             raise UsageError(
                 "lacks its value",

@@ -53,6 +53,8 @@ _KEYS_GONE: Final = {
 #: Nothing in a draft of these says how many tokens it drafts (n_predict), and vLLM has no default.
 _MUST_SAY_K: Final = frozenset({DraftMethod.DRAFT_MODEL, DraftMethod.NGRAM, DraftMethod.EAGLE, DraftMethod.EAGLE3})
 _NGRAM: Final = frozenset({"ngram", "ngram_gpu", "[ngram]"})
+#: Methods that vLLM has and no plan knows; any other word it refuses (``SpeculativeMethod``).
+_OTHER_METHODS: Final = frozenset({"medusa", "mlp_speculator", "suffix", "custom_class", "extract_hidden_states"})
 
 
 def read_vllm(words: tuple[str, ...]) -> Reading:
@@ -219,6 +221,8 @@ def _method(word: str, model: str | None) -> tuple[DraftMethod | None, tuple[Rea
         return DraftMethod.MTP, (Reason(code="old_method", text=text),)
     asked = next((method for method in DraftMethod if method.value == word), None)
     if word and asked is None:
+        if word not in _OTHER_METHODS:
+            refuse(f"{SPECULATION}.method", "is none that vLLM has: draft_model, eagle3, mtp, ngram and others")
         return None, ()
     if model is None and asked in {None, DraftMethod.DRAFT_MODEL, DraftMethod.EAGLE, DraftMethod.EAGLE3}:
         refuse(SPECULATION, 'names no model, and this method needs one: add "model"')

@@ -54,6 +54,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._place = 0
+        self._awaited: list[tuple[str, bool]] = []
         self.cut_before = False
 
     def lines(self) -> Iterator[list[str]]:
@@ -80,6 +81,7 @@ class _Scanner:
         while self._place < len(self._text):
             char = self._take()
             if char == "\n":
+                self._skip_texts()
                 break
             if char in _BLANK:
                 finish()
@@ -98,6 +100,9 @@ class _Scanner:
                 word = [*(word or []), self._quoted(char)]
             elif char == "$" and self._at("("):
                 word = [*(word or []), char, self._substitution()]
+            elif char == "<" and self._at("<") and not self._text.startswith("<<", self._place):
+                finish()
+                self._await_text()
             elif char in "<>" or (char == "&" and self._at(">")):
                 if word is not None and not "".join(word).isdigit():
                     finish()
@@ -123,6 +128,31 @@ class _Scanner:
     def _skip_line(self) -> None:
         end = self._text.find("\n", self._place)
         self._place = len(self._text) if end < 0 else end + 1
+
+    def _await_text(self) -> None:
+        """``<<WORD``: the text begins on the next line; with ``<<-`` its last line may be indented by tabs."""
+        self._take()
+        indented = self._at("-")
+        if indented:
+            self._take()
+        while self._at(" ") or self._at("\t"):
+            self._take()
+        word = ""
+        while self._place < len(self._text) and self._text[self._place] not in " \t\n;|&<>":
+            char = self._take()
+            word += self._quoted(char) if char in "'\"" else "" if char == "\\" else char
+        self._awaited.append((word, indented))
+
+    def _skip_texts(self) -> None:
+        """Pass over the texts that the line before asked for: they are no commands."""
+        while self._awaited:
+            word, indented = self._awaited.pop(0)
+            while self._place < len(self._text):
+                end = self._text.find("\n", self._place)
+                end = len(self._text) if end < 0 else end
+                line, self._place = self._text[self._place : end], end + 1
+                if (line.lstrip("\t") if indented else line) == word:
+                    break
 
     def _check_backslash(self) -> None:
         """A backslash before blanks at a line's end is meant to continue it, and does not."""

@@ -23,6 +23,8 @@ _SHELLS: Final = frozenset({"bash", "sh", "dash", "zsh"})
 _SHELL_TEXT: Final = re.compile(r"-[a-z]{0,5}c", re.ASCII)
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _LLAMA: Final = frozenset({"llama-server", "llama-server.exe", "llama-cli", "server"})
+#: What else `trtllm-serve` does: these start no server of one model.
+_TENSORRT_OTHERS: Final = (["disaggregated"], ["disaggregated_mpi_worker"], ["mm_embedding_serve"], ["embeddings"])
 _MODULES: Final = {
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm",
@@ -81,7 +83,8 @@ def find_engine(words: Sequence[str]) -> Words:
     raise refused or UsageError(
         "starts no engine that is known",
         subject="the command",
-        hint="give it as: vllm serve MODEL ..., python -m sglang.launch_server ..., or llama-server -m FILE ...",
+        hint="give it as: vllm serve MODEL ..., python -m sglang.launch_server ..., trtllm-serve MODEL ... or "
+        "llama-server -m FILE ...",
     )
 
 
@@ -128,6 +131,8 @@ def _started(words: list[str]) -> tuple[str, list[str]] | None:
         return "vllm", rest[1:]
     if program == "sglang" and rest[:1] == ["serve"]:
         return "sglang", rest[1:]
+    if program == "trtllm-serve" and rest[:1] not in _TENSORRT_OTHERS:
+        return "tensorrt-llm", rest[1:] if rest[:1] == ["serve"] else rest
     if program in _LLAMA:
         return "llama.cpp", rest
     if _PYTHON.fullmatch(program) and "-m" in rest:
