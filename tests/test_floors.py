@@ -13,6 +13,7 @@ SOURCES = sorted([*ROOT.glob("planner/**/*.py"), *ROOT.glob("model_catalog/**/*.
 HOMES = {
     "huggingface_hub": {"model_catalog.hub", "model_catalog.hub_download"},
     "pynvml": {"planner.nvml"},
+    "yaml": {"planner.commands.reading.config_file"},
     "pydantic": {"planner.report.document", "planner.report.trial_document"},
 }
 #: What only the child of a trial may import.

@@ -12,6 +12,7 @@ from model_catalog.snapshot import expanded
 from planner.cli.command_names import gguf_model
 from planner.cli.options import apply, detail_options, offline_option, output_options, read_output, valued
 from planner.cli.output import Output
+from planner.cli.text_bytes import decoded
 from planner.commands.reading.read_llama_cpp import read_llama_cpp
 from planner.commands.reading.read_sglang import read_sglang
 from planner.commands.reading.read_tensorrt_llm import read_tensorrt_llm
@@ -173,7 +174,7 @@ def _text(source: str, option: str) -> str:
         raise UsageError(
             f"cannot be read: {reason}", subject=option, hint="give a file that is there, or - for stdin"
         ) from cause
-    return content.decode("utf-8", "replace")
+    return decoded(content)
 
 
 def _check_unknown(reading: Reading, *, allowed: bool, output: Output) -> None:

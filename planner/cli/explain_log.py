@@ -16,6 +16,7 @@ from planner.cli.log_options import log_options, with_options
 from planner.cli.log_plan import LogPlan, plan_log
 from planner.cli.options import read_output
 from planner.cli.output import Output
+from planner.cli.text_bytes import decoded
 from planner.logs.calibrate import measured_lines
 from planner.logs.compare import compare_log
 from planner.logs.readings import MOST_BYTES, StartLog, read_log
@@ -92,7 +93,7 @@ def _read(file: str, output: Output) -> str:
         ) from cause
     if len(content) > MOST_BYTES:
         output.note("log_cut", f"only the first {MOST_BYTES >> 20} MiB of the log are read")
-    return content[:MOST_BYTES].decode("utf-8", "replace")
+    return decoded(content[:MOST_BYTES])
 
 
 def _told(log: StartLog) -> StartLog:

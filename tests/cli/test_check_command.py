@@ -230,6 +230,8 @@ def test_a_command_may_come_from_a_file_or_stdin(
     for source in (["--file", "start.sh"], ["-"]):
         assert main(["check-command", "--offline", "--quiet", *GPU, *source]) == 0
         assert capsys.readouterr().out.startswith("STARTS: ")
+    (tmp_path / "start.txt").write_text(text, encoding="utf-16")
+    assert main(["check-command", "--offline", "--quiet", *GPU, "--file", "start.txt"]) == 0
     assert main(["check-command", "--file", "none.sh"]) == 2
     assert main(["check-command"]) == 2
 

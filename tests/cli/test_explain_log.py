@@ -92,6 +92,13 @@ def test_a_start_deep_in_a_journal_is_read_whole(explain: Explain, tmp_path: Pat
     assert document["lines"] == alone["lines"]
 
 
+def test_a_log_that_a_windows_shell_wrote_is_read(explain: Explain, tmp_path: Path) -> None:
+    told = explain(LLAMA)
+    for encoding in ("utf-16", "utf-8-sig"):
+        (tmp_path / "start.log").write_text(LLAMA.read_text(encoding="utf-8"), encoding=encoding)
+        assert explain(tmp_path / "start.log")[1]["lines"] == told[1]["lines"]
+
+
 def test_the_figures_are_those_of_the_log(explain: Explain) -> None:
     """As they stand in the file: 14.99, 1.89, 0.25, 0.84, 0.91 and 58.11 GiB, 476,016 tokens."""
     _, document = explain(LLAMA)
