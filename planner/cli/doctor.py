@@ -24,6 +24,12 @@ from planner.trial.backends import BACKENDS, Backend
 
 #: Packages of engines, and what each is for.
 _ENGINES: Final = (("vllm", "the vLLM engine"), ("transformers", "the transformers engine"))
+#: Extras by name: their packages, and what they are for.
+_EXTRAS: Final = (
+    ("plot", ("matplotlib",), "fit --plot"),
+    ("html", ("jinja2", "matplotlib"), "fit --html"),
+    ("ray", ("ray",), "fit --ray"),
+)
 _PROBE_REPO: Final = "hf-internal-testing/tiny-random-gpt2"
 
 
@@ -75,6 +81,7 @@ def run_checks(*, offline: bool, engine_python: str | None = None) -> list[Check
         _hub(offline=offline),
         *(_engine(package, purpose) for package, purpose in _ENGINES),
         *(_trial_backend(backend, engine_python) for backend in BACKENDS.values()),
+        *(_extra(*extra) for extra in _EXTRAS),
     ]
 
 
@@ -169,6 +176,16 @@ def _trial_backend(backend: Backend, engine_python: str | None) -> Check:
         return Check(name=name, state="missing", text=f"{reason}; planning does not need it", advice=backend.hint)
     versions = [f"{package} {found}" for package in backend.needs if (found := _installed(package)) is not None]
     return Check(name=name, state="ok", text=", ".join(versions) or "can be started")
+
+
+def _extra(name: str, packages: tuple[str, ...], purpose: str) -> Check:
+    found = {package: _installed(package) for package in packages}
+    absent = [package for package, release in found.items() if release is None]
+    if absent:
+        text = f"{' and '.join(absent)} not installed; only {purpose} needs {'them' if absent[1:] else 'it'}"
+        return Check(name=f"extra {name}", state="missing", text=text, advice=f"pip install 'specplan[{name}]'")
+    text = ", ".join(f"{package} {release}" for package, release in found.items())
+    return Check(name=f"extra {name}", state="ok", text=f"{text} ({purpose})")
 
 
 def _installed(package: str) -> str | None:

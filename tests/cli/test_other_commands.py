@@ -11,6 +11,7 @@ import pytest
 from model_catalog.bounds import ByteRange
 from planner import nvml
 from planner.cli import devices as devices_module
+from planner.cli import doctor
 from planner.cli.main import main
 from planner.cli.output import Output
 from planner.devices import Device, DeviceProcess, DeviceSource
@@ -205,9 +206,9 @@ def test_doctor_needs_nothing_essential(
     assert states["cache"] == "ok"
     assert states["Hub"] == "ok"  # not asked
     assert set(states.values()) <= {"ok", "missing"}
-    assert all(
-        check["advice"] for check in document["checks"] if check["name"] == "trial" and check["state"] != "ok"
-    )
+    told = [check for check in document["checks"] if check["name"].startswith(("trial", "extra"))]
+    assert len(told) >= 5
+    assert all(check["advice"] for check in told if check["state"] != "ok")
 
 
 def test_doctor_asks_no_hub_that_is_switched_off(
@@ -225,6 +226,18 @@ def test_doctor_tells_a_cache_that_cannot_be_written(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert main(["doctor", "--offline"]) == 0
     assert "missing cache:" in capsys.readouterr().out
+
+
+def test_doctor_says_which_extras_are_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_EXTRAS", (("plot", ("click",), "fit --plot"), ("html", ("click", "none"), "x")))
+    main(["doctor", "--offline", "--json", "-"])
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["extra plot"]["state"] == "ok"
+    assert checks["extra html"]["state"] == "missing"
+    assert checks["extra html"]["advice"] == "pip install 'specplan[html]'"
+    assert checks["extra html"]["text"].startswith("none not installed")
 
 
 def test_doctor_says_whether_a_trial_can_run(
