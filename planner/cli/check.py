@@ -14,6 +14,7 @@ import click
 from model_catalog.errors import SpecplanError, UsageError
 from planner.cli.options import apply, offline_option, output_options, read_output, valued
 from planner.cli.output import STDOUT, Output, write_file
+from planner.cli.typed_names import complete_file, complete_folder
 from planner.device_selection import visible_devices
 from planner.devices import Device, DeviceSource
 from planner.errors import HardwareError, NoDeviceError, NvmlMissingError
@@ -63,7 +64,7 @@ class CheckOptions:
 
 
 @click.command("check")
-@click.argument("report", metavar="REPORT.json")
+@click.argument("report", metavar="REPORT.json", shell_complete=complete_file)
 @apply(
     valued(
         "--wait",
@@ -71,13 +72,36 @@ class CheckOptions:
         text="Look again for so long, until it holds: after a teardown.",
     ),
     valued("--require-free", value=SIZE, text="So much must be free on every device of the plan."),
-    click.option("--prometheus", metavar="FILE", help="Write gauges there for a textfile collector."),
-    click.option("--junit", metavar="FILE", help="Write the findings there as JUnit XML, for CI."),
     click.option(
-        "--engine-python", metavar="PATH", help="The interpreter whose engine is compared.  [this one's]"
+        "--prometheus",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="Write gauges there for a textfile collector.",
     ),
-    click.option("--target-folder", metavar="PATH", help="The target's folder, to compare its files."),
-    click.option("--draft-folder", metavar="PATH", help="The draft's folder, to compare its files."),
+    click.option(
+        "--junit",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="Write the findings there as JUnit XML, for CI.",
+    ),
+    click.option(
+        "--engine-python",
+        metavar="PATH",
+        shell_complete=complete_file,
+        help="The interpreter whose engine is compared.  [this one's]",
+    ),
+    click.option(
+        "--target-folder",
+        metavar="PATH",
+        shell_complete=complete_folder,
+        help="The target's folder, to compare its files.",
+    ),
+    click.option(
+        "--draft-folder",
+        metavar="PATH",
+        shell_complete=complete_folder,
+        help="The draft's folder, to compare its files.",
+    ),
     offline_option(),
     output_options(),
 )

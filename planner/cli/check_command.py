@@ -13,6 +13,7 @@ from planner.cli.command_names import gguf_model
 from planner.cli.options import apply, detail_options, offline_option, output_options, read_output, valued
 from planner.cli.output import Output
 from planner.cli.text_bytes import decoded
+from planner.cli.typed_names import complete_engine, complete_file, complete_gpu, complete_model
 from planner.commands.reading.read_llama_cpp import read_llama_cpp
 from planner.commands.reading.read_sglang import read_sglang
 from planner.commands.reading.read_tensorrt_llm import read_tensorrt_llm
@@ -35,16 +36,36 @@ _READERS: Final[dict[str, Callable[[tuple[str, ...]], Reading]]] = {
 @click.command("check-command", context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 @apply(
-    click.option("--file", metavar="FILE", help="Read the command from a file; - for stdin."),
-    click.option("--config-file", metavar="FILE", help="The YAML file that the command names with --config."),
-    click.option("--gpu", metavar="NAME[:N]", help="Plan for a declared GPU: h100-80gb. See `specplan gpus`."),
+    click.option(
+        "--file", metavar="FILE", shell_complete=complete_file, help="Read the command from a file; - for stdin."
+    ),
+    click.option(
+        "--config-file",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="The YAML file that the command names with --config.",
+    ),
+    click.option(
+        "--gpu",
+        metavar="NAME[:N]",
+        shell_complete=complete_gpu,
+        help="Plan for a declared GPU: h100-80gb. See `specplan gpus`.",
+    ),
     click.option("--devices", metavar="LIST", help="Live devices by index or UUID.  [the command's, or all]"),
     click.option("--driver", metavar="VERSION", help="With --gpu: use what was measured under this driver."),
-    click.option("--engine", metavar="NAME==VERSION", help="The engine's release.  [the newest known]"),
     click.option(
-        "--model", metavar="TARGET", help="The model, where the command names a folder or file elsewhere."
+        "--engine",
+        metavar="NAME==VERSION",
+        shell_complete=complete_engine,
+        help="The engine's release.  [the newest known]",
     ),
-    click.option("--draft", metavar="REPO", help="The same for the draft."),
+    click.option(
+        "--model",
+        metavar="TARGET",
+        shell_complete=complete_model,
+        help="The model, where the command names a folder or file elsewhere.",
+    ),
+    click.option("--draft", metavar="REPO", shell_complete=complete_model, help="The same for the draft."),
     click.option("--quantization", metavar="NAME", help="The type of a GGUF file, where its name does not say."),
     valued("--batch", value=COUNT, text="Sequences held at once, all of full context.  [1, or llama.cpp's slots]"),
     valued("--memory-limit", value=SIZE, text="Never plan beyond this much of a device (shared cards)."),

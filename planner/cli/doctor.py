@@ -15,6 +15,7 @@ from model_catalog.snapshot import RepoRef
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner import __version__
 from planner.cli.options import apply, offline_option, output_options, read_output
+from planner.cli.typed_names import complete_file
 from planner.report.plain import Style, paint, safe_line
 from planner.report.schemas import document_head
 from planner.report.words import wrapped
@@ -45,7 +46,12 @@ class Check:
 
 @click.command("doctor")
 @apply(
-    click.option("--engine-python", metavar="PATH", help="An interpreter to look for a trial's engine in."),
+    click.option(
+        "--engine-python",
+        metavar="PATH",
+        shell_complete=complete_file,
+        help="An interpreter to look for a trial's engine in.",
+    ),
     offline_option(),
     output_options(),
 )

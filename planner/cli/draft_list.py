@@ -14,10 +14,11 @@ from planner.cli.options import (
     where_options,
     workload_options,
 )
+from planner.cli.typed_names import complete_model
 
 
 @click.command("drafts")
-@click.argument("target")
+@click.argument("target", shell_complete=complete_model)
 @apply(
     workload_options(),
     draft_options(),

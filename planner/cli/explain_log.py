@@ -17,6 +17,7 @@ from planner.cli.log_plan import LogPlan, plan_log
 from planner.cli.options import read_output
 from planner.cli.output import Output
 from planner.cli.text_bytes import decoded
+from planner.cli.typed_names import complete_file
 from planner.logs.calibrate import measured_lines
 from planner.logs.compare import compare_log
 from planner.logs.readings import MOST_BYTES, StartLog, read_log
@@ -32,7 +33,7 @@ _PROOFS: Final = ("weights", "kv_cache_tokens")
 
 
 @click.command("explain-log")
-@click.argument("file")
+@click.argument("file", shell_complete=complete_file)
 @log_options()
 def command(file: str, **given: object) -> int:
     """What the start-up log FILE of vLLM (or SGLang) says, line by line beside a plan of the same start.

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import click
 from model_catalog.errors import SpecplanError
 from planner import __version__
 from planner.cli.output import write_document, write_error
+from planner.cli.usage_hints import click_error
 from planner.report.plain import safe_line
 from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
 from planner.service.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USAGE, exit_code_of
@@ -100,18 +100,8 @@ def is_full(error: BaseException) -> bool:
 
 
 def _of_click(error: click.ClickException) -> Failure:
-    path = "specplan"
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        path = error.ctx.command_path
-    hint = f"`{path} --help` lists what it takes"
-    message = error.format_message().rstrip(".")
-    possible = getattr(error, "possibilities", None)
-    if possible:
-        hint = f"did you mean {' or '.join(sorted(possible)[:3])}? {hint}"
-        message = re.split(r" \(?Did you mean", message)[0].rstrip(".")
-    return Failure(
-        exit_code=EXIT_USAGE, code="usage", message=message[:1].lower() + message[1:], subject=path, hint=hint
-    )
+    subject, message, hint = click_error(error)
+    return Failure(exit_code=EXIT_USAGE, code="usage", message=message, subject=subject, hint=hint)
 
 
 def tell(error: BaseException, wishes: Wishes) -> int:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from model_catalog.model import Model
 from planner.cli.options import (
     apply,
     demand_options,
@@ -20,18 +20,22 @@ from planner.cli.options import (
 )
 from planner.cli.output import Output
 from planner.cli.trial_options import TrialOptions, fit_trial_options
+from planner.cli.typed_names import complete_model
 from planner.devices import Device, DeviceSource
-from planner.engines.base import EngineProfile
-from planner.report.findings import Findings
-from planner.service.fitting import StartTrials, Trials, plan_fit
 from planner.service.request import PlanOptions
-from planner.service.result import FitResult
 from planner.speculation.prediction import Demand
 from planner.workload import Workload
 
+if TYPE_CHECKING:  # what plans is loaded when it plans: help and completion come at once
+    from model_catalog.model import Model
+    from planner.engines.base import EngineProfile
+    from planner.report.findings import Findings
+    from planner.service.fitting import StartTrials, Trials
+    from planner.service.result import FitResult
+
 
 @click.command("fit")
-@click.argument("target")
+@click.argument("target", shell_complete=complete_model)
 @apply(
     workload_options(),
     draft_options(),
@@ -73,6 +77,8 @@ def fit(
     Raises:
         SpecplanError: whatever keeps an answer from being found.
     """
+    from planner.service.fitting import plan_fit  # noqa: PLC0415 - slow to import
+
     result = plan_fit(
         target_name,
         options,
@@ -89,12 +95,12 @@ def fit(
     return result.exit_code
 
 
-def _starter(trial: TrialOptions, output: Output) -> StartTrials:
+def _starter(trial: TrialOptions, output: Output) -> "StartTrials":
     """Starts no trial where nobody wants one; for a declared GPU only one that is asked for, to be refused."""
 
     def start(
-        target: Model, devices: Sequence[Device], engine: EngineProfile, workload: Workload, demand: Demand
-    ) -> Trials | None:
+        target: "Model", devices: Sequence[Device], engine: "EngineProfile", workload: Workload, demand: Demand
+    ) -> "Trials | None":
         declared = devices[0].source is DeviceSource.DECLARED
         if trial.wanted is False or (declared and not trial.wanted):
             return None
@@ -105,7 +111,7 @@ def _starter(trial: TrialOptions, output: Output) -> StartTrials:
     return start
 
 
-def _print(result: FitResult, output: Output) -> None:
+def _print(result: "FitResult", output: Output) -> None:
     if not output.wants_words:
         return
     if output.quiet:
@@ -117,7 +123,7 @@ def _print(result: FitResult, output: Output) -> None:
     output.answer(result.text(verbose=options.verbose, explain=options.explain, color=True))
 
 
-def _print_drafts(findings: Findings, output: Output) -> None:
+def _print_drafts(findings: "Findings", output: Output) -> None:
     from planner.report.draft_text import drafts_block, drafts_header, worth_block  # noqa: PLC0415 - as above
 
     if output.wants_words:

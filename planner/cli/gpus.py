@@ -16,6 +16,7 @@ from planner.cli.options import (
     workload_options,
 )
 from planner.cli.output import Output
+from planner.cli.typed_names import complete_model
 from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
@@ -42,7 +43,7 @@ class Holding:
 
 
 @click.command("gpus")
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=complete_model)
 @apply(workload_options(), draft_options(), engine_options(), offline_option(), output_options())
 def command(target: str | None, **given: object) -> int:
     """The GPUs that --gpu knows. With TARGET: how many of each hold it for certain.

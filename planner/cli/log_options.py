@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from planner.cli.options import apply, offline_option, output_options, valued
+from planner.cli.typed_names import complete_draft, complete_engine, complete_gpu, complete_model
 from planner.logs.settings import LogSettings
 from planner.service.request import PlanOptions
 from planner.service.values import COUNT, FRACTION, SIZE
@@ -33,12 +34,27 @@ _ADDED: Final = {
 def log_options() -> Callable[[Decorated], Decorated]:
     """Where the engine ran, what it ran, and what becomes of the answer."""
     return apply(
-        click.option("--model", metavar="TARGET", help="The model, where the log names it by a folder elsewhere."),
-        click.option("--draft", metavar="REPO", help="The same for the draft."),
-        click.option("--gpu", metavar="NAME[:N]", help="The card that it ran on: h100-80gb. See `specplan gpus`."),
+        click.option(
+            "--model",
+            metavar="TARGET",
+            shell_complete=complete_model,
+            help="The model, where the log names it by a folder elsewhere.",
+        ),
+        click.option("--draft", metavar="REPO", shell_complete=complete_draft, help="The same for the draft."),
+        click.option(
+            "--gpu",
+            metavar="NAME[:N]",
+            shell_complete=complete_gpu,
+            help="The card that it ran on: h100-80gb. See `specplan gpus`.",
+        ),
         click.option("--devices", metavar="LIST", help="It ran on these devices of this machine."),
         click.option("--driver", metavar="VERSION", help="The driver there: calibrations are kept apart by it."),
-        click.option("--engine", metavar="NAME==VERSION", help="The engine's release, where the log lacks it."),
+        click.option(
+            "--engine",
+            metavar="NAME==VERSION",
+            shell_complete=complete_engine,
+            help="The engine's release, where the log lacks it.",
+        ),
         valued("--context", "--max-model-len", "context", value=COUNT, text="As in the engine.  [of the log]"),
         valued("--tp", value=COUNT, text="Tensor parallel degree.  [of the log]"),
         valued("--pp", value=COUNT, text="Pipeline parallel degree.  [of the log]"),

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from planner import __version__
 from planner.cli.failure import Wishes, is_full, tell
-from planner.service.exit_codes import EXIT_BROKEN_PIPE, EXIT_OK
+from planner.cli.usage_hints import no_such_command
+from planner.service.exit_codes import EXIT_BROKEN_PIPE, EXIT_BUG, EXIT_OK
 
 #: Name, module, one line of help: the help text must not need the module.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -36,8 +38,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "devices": ("planner.cli.devices", "What this machine's devices report, and what could not be read."),
     "models": ("planner.cli.models", "The embedded model catalogue: list, show, add."),
     "schema": ("planner.cli.schema", "The JSON Schema of the report."),
+    "completion": ("planner.cli.completion", "The script that completes commands and names in bash, zsh or fish."),
     "doctor": ("planner.cli.doctor", "What works on this machine, what does not, and what to do."),
 }
+#: Where click finds what a shell's completion script asks; it derives the name from the program's.
+COMPLETION_VARIABLE: Final = "_SPECPLAN_COMPLETE"
 _EPILOG: Final = """\b
 Exit codes: 0 it fits, 3 it does not, 4 cannot tell (tight, or a reading is
 missing), 2 usage, 5 model, 6 hardware, 7 trial failed or worse than planned,
@@ -62,6 +67,32 @@ class LazyGroup(click.Group):
         module = importlib.import_module(COMMANDS[cmd_name][0])
         command = module.command
         return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but a name that is no command is told with those like it."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise no_such_command(args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does it, but a usage error always knows its command."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            command = None if error.ctx is not None or name is None else self.get_command(ctx, name)
+            if command is not None:
+                error.ctx = click.Context(command, info_name=name, parent=ctx)
+            raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names that begin so, without importing the commands; and our own options."""
+        found = [
+            CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the commands without importing them."""
@@ -105,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _discard_output()
             code = tell(error, Wishes.of(given))
         except BaseException as error:
+            if COMPLETION_VARIABLE in os.environ:
+                return EXIT_BUG  # somebody pressed TAB: no message into the line that is being typed
             code = tell(error, Wishes.of(given))
     except BrokenPipeError:
         _discard_output()

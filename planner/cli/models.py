@@ -11,6 +11,7 @@ from model_catalog.snapshot import ModelSnapshot
 from model_catalog.snapshot_store import add_user_snapshot, user_snapshots
 from planner.cli.options import apply, offline_option, output_options, read_output
 from planner.cli.output import Output
+from planner.cli.typed_names import complete_model
 from planner.report.facts import stored_bytes, target_facts
 from planner.report.plain import safe_line
 from planner.report.schemas import document_head
@@ -22,7 +23,7 @@ from planner.workload import Workload
 
 
 @click.command("models")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_model)
 @click.option("--add", "added", metavar="REPO", help="Read this model and keep it for use without a network.")
 @apply(offline_option(), output_options())
 def command(name: str | None, added: str | None, **given: object) -> int:

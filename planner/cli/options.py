@@ -7,6 +7,13 @@ from typing import Any, TypeVar
 import click
 
 from planner.cli.output import ColorChoice, Output
+from planner.cli.typed_names import (
+    complete_devices,
+    complete_draft,
+    complete_engine,
+    complete_file,
+    complete_gpu,
+)
 from planner.service.request import PlanOptions
 from planner.service.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, Value
 from planner.speculation.prediction import Task
@@ -70,6 +77,7 @@ def draft_options() -> Callable[[Decorated], Decorated]:
             "drafts",
             multiple=True,
             metavar="REPO",
+            shell_complete=complete_draft,
             help="Only this draft: a model, mtp, ngram, or none. Repeatable.  [all that are found]",
         ),
         valued(
@@ -100,6 +108,7 @@ def demand_options() -> Callable[[Decorated], Decorated]:
             "--also-for",
             multiple=True,
             metavar="ENGINE",
+            shell_complete=complete_engine,
             help="Also say what this engine makes of the pair, with its command: sglang, llama.cpp, ...",
         ),
         valued("--prompt-tokens", value=COUNT, text="Prompt length.  [half of the context, at most 1024]"),
@@ -113,10 +122,21 @@ def where_options() -> Callable[[Decorated], Decorated]:
         click.option(
             "--gpu",
             metavar="NAME[:N]",
+            shell_complete=complete_gpu,
             help="Plan for a declared GPU or a size: h100-80gb:2, 24GiB. See `specplan gpus`.",
         ),
-        click.option("--fallback-gpu", metavar="NAME[:N]", help="The same, where no live device is found."),
-        click.option("--devices", metavar="LIST", help="Live devices by index or UUID (0,1), or cpu.  [all]"),
+        click.option(
+            "--fallback-gpu",
+            metavar="NAME[:N]",
+            shell_complete=complete_gpu,
+            help="The same, where no live device is found.",
+        ),
+        click.option(
+            "--devices",
+            metavar="LIST",
+            shell_complete=complete_devices,
+            help="Live devices by index or UUID (0,1), or cpu.  [all]",
+        ),
         click.option("--driver", metavar="VERSION", help="With --gpu: use what was measured under this driver."),
     )
 
@@ -144,6 +164,7 @@ def engine_options() -> Callable[[Decorated], Decorated]:
             default="vllm",
             show_default=True,
             metavar="NAME[==VERSION]",
+            shell_complete=complete_engine,
             help="The serving engine: vllm, sglang, tensorrt-llm, llama.cpp or transformers.",
         ),
         valued("--tp", value=COUNT, text="Tensor parallel degree.  [devices / pp]"),
@@ -189,7 +210,11 @@ def output_options() -> Callable[[Decorated], Decorated]:
     """Where the answer goes; read back by ``read_output``."""
     return apply(
         click.option(
-            "--json", "json_target", metavar="PATH", help="Write the document there; - for stdout alone."
+            "--json",
+            "json_target",
+            metavar="PATH",
+            shell_complete=complete_file,
+            help="Write the document there; - for stdout alone.",
         ),
         click.option("--quiet", is_flag=True, help="One line of answer, no notes."),
         click.option("--no-progress", is_flag=True, help="Do not say what is being done."),

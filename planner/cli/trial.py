@@ -14,6 +14,7 @@ from planner.cli.output import Output
 from planner.cli.pair_trial import PairJob, obstacle, run_pair
 from planner.cli.trial_options import TrialOptions, loop_options, trial_options
 from planner.cli.trials import keep
+from planner.cli.typed_names import complete_devices, complete_model
 from planner.devices import Device
 from planner.errors import HardwareError
 from planner.report.schemas import document_head
@@ -34,11 +35,14 @@ _NO_MODELS: Final = frozenset({"ngram", "mtp", "none"})
 
 
 @click.command("trial")
-@click.argument("target")
-@click.argument("draft")
+@click.argument("target", shell_complete=complete_model)
+@click.argument("draft", shell_complete=complete_model)
 @apply(
     click.option(
-        "--devices", metavar="LIST", help="Live GPUs by index or UUID (0,1), or cpu.  [all GPUs, else cpu]"
+        "--devices",
+        metavar="LIST",
+        shell_complete=complete_devices,
+        help="Live GPUs by index or UUID (0,1), or cpu.  [all GPUs, else cpu]",
     ),
     click.option("--dtype", type=click.Choice(_DTYPES), default="auto", help="Of both models.  [the target's]"),
     click.option(

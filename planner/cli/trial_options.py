@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 import click
 
 from planner.cli.options import apply, valued
+from planner.cli.typed_names import complete_file
 from planner.service.values import COUNT
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -83,7 +84,10 @@ def trial_options() -> Callable[[Decorated], Decorated]:
         click.option("--download", is_flag=True, help="Fetch weights that a trial needs and that are not here."),
         click.option("--fresh", is_flag=True, help="Ignore what was measured earlier on this machine."),
         click.option(
-            "--engine-python", metavar="PATH", help="The interpreter that has the trial's engine.  [this one]"
+            "--engine-python",
+            metavar="PATH",
+            shell_complete=complete_file,
+            help="The interpreter that has the trial's engine.  [this one]",
         ),
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from model_catalog.errors import UsageError
+from model_catalog.near import did_you_mean
 from planner.commands.base import StartCommand
 from planner.commands.llama_cpp import llama_cpp_command
 from planner.commands.sglang import sglang_command
@@ -77,9 +78,9 @@ def _known_name(text: str) -> str:
     name = next((known for known in _WRITERS if re.sub(r"[^a-z]", "", known) == plain), None)
     if name is None:
         raise UsageError(
-            "no command is known for this engine",
-            subject=text,
-            hint=f"use one of {', '.join(_WRITERS)}",
+            f"no engine {text!r} is known",
+            subject="--also-for",
+            hint=did_you_mean(text, _WRITERS, f"use one of {', '.join(_WRITERS)}"),
         )
     return name
 

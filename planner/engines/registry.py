@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from model_catalog.errors import UsageError
+from model_catalog.near import did_you_mean
 from planner.engines.base import EngineProfile
 from planner.engines.llama_cpp import LlamaCppProfile
 from planner.engines.sglang import SglangProfile
@@ -63,9 +64,9 @@ def engine_profile(text: str) -> EngineProfile:
     make = _PROFILES.get(name.lower())
     if make is None:
         raise UsageError(
-            f"no profile for the engine {name!r}",
+            f"no engine {name!r} is known",
             subject="--engine",
-            hint=f"use one of {', '.join(_PROFILES)}, with ==VERSION if you like",
+            hint=did_you_mean(name, _PROFILES, f"use one of {', '.join(_PROFILES)}, with ==VERSION if you like"),
         )
     if name.lower() == "llama.cpp":
         version = version.removeprefix("b")  # its builds are tagged b11434

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from model_catalog.drafts import METHOD_OF_HEAD, Discarded, DraftMethod
-from model_catalog.errors import NotAModelError, UsageError
+from model_catalog.errors import ModelNotFoundError, NetworkError, NotAModelError, UsageError
 from model_catalog.families.heads import draft_head_method
 from model_catalog.model import Model
+from model_catalog.near import did_you_mean
 from model_catalog.snapshot import RepoKind
 from planner.engines.base import Draft
 from planner.service.model_source import load_model
@@ -15,7 +16,7 @@ from planner.service.request import DEFAULT_SPECULATIVE_TOKENS, PlanOptions
 from planner.speculation.selection import Offer
 
 NO_DRAFT: Final = "none"
-_BUILT_IN: Final = {"mtp": DraftMethod.MTP, "ngram": DraftMethod.NGRAM}
+BUILT_IN_DRAFTS: Final = {"mtp": DraftMethod.MTP, "ngram": DraftMethod.NGRAM}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def load_drafts(options: PlanOptions, target: Model, output: RemarkSink) -> tupl
 
 
 def _load(name: str, k: int, options: PlanOptions, target: Model, output: RemarkSink) -> Draft:
-    method = _BUILT_IN.get(name.lower())
+    method = BUILT_IN_DRAFTS.get(name.lower())
     if method is DraftMethod.MTP and not target.architecture.mtp_layers:
         raise UsageError(
             f"{target.snapshot.repo_id} has no multi-token-prediction layers",
@@ -66,15 +67,20 @@ def _load(name: str, k: int, options: PlanOptions, target: Model, output: Remark
         )
     if method is not None:
         return Draft(method=method, num_speculative_tokens=k)
-    model = load_model(
-        name,
-        offline=options.offline,
-        output=output,
-        dtype=options.dtype,
-        on_the_fly=options.quantization if options.gguf else None,
-        as_draft=True,
-        as_gguf=options.gguf,
-    )
+    try:
+        model = load_model(
+            name,
+            offline=options.offline,
+            output=output,
+            dtype=options.dtype,
+            on_the_fly=options.quantization if options.gguf else None,
+            as_draft=True,
+            as_gguf=options.gguf,
+        )
+    except (ModelNotFoundError, NetworkError) as error:
+        if "/" not in name and "did you mean" not in error.hint:
+            error.hint = did_you_mean(name, [NO_DRAFT, *BUILT_IN_DRAFTS], error.hint)
+        raise
     return Draft(method=method_of(model), num_speculative_tokens=k, model=model)
 
 

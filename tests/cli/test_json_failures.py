@@ -65,6 +65,7 @@ FAILING: Mapping[str, tuple[Sequence[str], int, str]] = {
     "models: add": (["models", "--add", "org/none"], 8, "hub_unreachable"),
     "models: both": (["models", "x", "--add", "y"], 2, "usage"),
     "schema": (["schema", "x"], 2, "usage"),
+    "completion": (["completion", "tcsh"], 2, "usage"),
     "doctor": (["doctor", "x"], 2, "usage"),
     "doctor: bad value": (["doctor", "--color", "pink"], 2, "usage"),
 }

@@ -308,7 +308,7 @@ def test_start_command_finds_the_engine() -> None:
         assert re.sub("[^a-z]", "", command.engine) == re.sub("[^a-z]", "", name.lower())
         assert tuple(shlex.split(command.text)) == command.argv
     assert start_command("vllm", "0.33.0", plan) == vllm_command(plan, version="0.33.0")
-    with pytest.raises(UsageError, match="no command is known"):
+    with pytest.raises(UsageError, match=r"no engine .* is known"):
         start_command("triton", "1.0", plan)
 
 
