@@ -53,7 +53,9 @@ def apply(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], D
     return decorate
 
 
-def valued(*names: str, value: Value, text: str, default: str | None = None) -> Callable[[Decorated], Decorated]:
+def valued(
+    *names: str, value: Value[object], text: str, default: str | None = None
+) -> Callable[[Decorated], Decorated]:
     """An option that is read as a ``Value``."""
 
     def callback(_context: click.Context, parameter: click.Parameter, given: str | None) -> object:

@@ -18,7 +18,7 @@ from planner.service.request import PlanOptions
 from planner.verdict import Answer, Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FitResult:
     """What one `fit` found. Bytes are integers; every size has a low and a high end, a basis and a source.
 
@@ -35,6 +35,9 @@ class FitResult:
     remarks: tuple[Reason, ...]
     failure: SpecplanError | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __repr__(self) -> str:
+        return f"<FitResult {self.target_name}: {self.answer}>"
 
     @property
     def answer(self) -> Answer:
@@ -55,8 +58,8 @@ class FitResult:
 
     @property
     def plan(self) -> Plan:
-        """The plan that is told: target and recommended (or named) draft, or the target alone."""
-        return self.findings.told.plan
+        """The recommended plan, as in the report: target and chosen draft, or the target alone."""
+        return self.findings.recommended.plan
 
     @property
     def verdict(self) -> Verdict:
@@ -91,7 +94,7 @@ class FitResult:
         if explain:
             from planner.report.explain import explain_text  # noqa: PLC0415 - only where asked for
 
-            blocks.append(explain_text(self.plan, self.facts.assumptions))
+            blocks.append(explain_text(self.findings.told.plan, self.facts.assumptions))
         return safe_block("\n\n".join(blocks), color=color)
 
     def report(self) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from model_catalog.errors import UsageError
 from model_catalog.units import parse_share, parse_size
 
+#: What a kind of value is read as.
+Read_co = TypeVar("Read_co", covariant=True)
 MOST_SPECULATIVE_TOKENS: Final = 16
 _RANGE: Final = re.compile(r"(\d{1,4})(?:\s*-\s*(\d{1,4}))?")
 
@@ -24,14 +26,14 @@ class TokenRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class Value(Generic[Read_co]):
     """A kind of value: its name in the help, its reader (ValueError: a sentence for people), what to type."""
 
     metavar: str
-    read: Callable[[str], object]
+    read: Callable[[str], Read_co]
     hint: str
 
-    def parse(self, text: str, subject: str) -> object:
+    def parse(self, text: str, subject: str) -> Read_co:
         """Read a value's text; ``subject`` is the option or the argument that it was given for.
 
         Raises:

@@ -24,7 +24,7 @@ from planner.service.values import COUNT, FRACTION, SHARE, SIZE, TOKEN_RANGE, To
         (TOKEN_RANGE, "16", TokenRange(least=16, most=16)),
     ],
 )
-def test_taken(value: Value, text: str, expected: object) -> None:
+def test_taken(value: Value[object], text: str, expected: object) -> None:
     assert value.parse(text, "--it") == expected
 
 
@@ -56,7 +56,7 @@ def test_taken(value: Value, text: str, expected: object) -> None:
         (TOKEN_RANGE, "five"),
     ],
 )
-def test_refused_with_the_option_and_a_hint(value: Value, text: str) -> None:
+def test_refused_with_the_option_and_a_hint(value: Value[object], text: str) -> None:
     with pytest.raises(UsageError) as caught:
         value.parse(text, "--it")
     assert caught.value.subject == "--it"
