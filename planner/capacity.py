@@ -38,7 +38,7 @@ def max_context_tokens(serving: Serving, devices: Sequence[Device], engine: Engi
     def fits(tokens: int) -> bool:
         return _fits(serving, replace(serving.workload, context_tokens=tokens), devices, engine)
 
-    return _largest(
+    return largest_that(
         fits, longest_context(serving), _guess(serving, devices, engine, serving.workload.context_tokens)
     )
 
@@ -49,7 +49,7 @@ def max_batch(serving: Serving, devices: Sequence[Device], engine: EngineProfile
     def fits(batch: int) -> bool:
         return _fits(serving, replace(serving.workload, batch=batch), devices, engine)
 
-    return _largest(fits, MOST_BATCH, _guess(serving, devices, engine, serving.workload.batch))
+    return largest_that(fits, MOST_BATCH, _guess(serving, devices, engine, serving.workload.batch))
 
 
 def fewest_devices(
@@ -90,9 +90,12 @@ def _guess(serving: Serving, devices: Sequence[Device], engine: EngineProfile, v
     return min(edges[1:], default=value)
 
 
-def _largest(fits: Callable[[int], bool], limit: int, guess: int) -> int | None:
-    """The largest number in [1, limit] that fits, given that fitting is monotonic; gallops away from ``guess``."""
-    low, high, step = 0, limit + 1, 1
+def largest_that(fits: Callable[[int], bool], limit: int, guess: int, *, step: int = 1) -> int | None:
+    """The largest number in [1, limit] that fits, given that fitting is monotonic.
+
+    Gallops away from ``guess`` with a first ``step`` that doubles, then bisects.
+    """
+    low, high = 0, limit + 1
     here = max(1, min(guess, limit))
     upwards = fits(here)
     while True:

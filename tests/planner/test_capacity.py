@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.capacity import _largest  # the search itself: every edge is checked, which plans could not afford
+from planner.capacity import largest_that
 
 
 @given(limit=st.integers(1, 300), edge=st.integers(0, 400), guess=st.integers(-50, 500))
@@ -14,7 +14,7 @@ def test_the_search_finds_every_edge_from_every_guess(limit: int, edge: int, gue
         assert 1 <= value <= limit
         return value <= edge
 
-    assert _largest(fits, limit, guess) == (min(edge, limit) or None)
+    assert largest_that(fits, limit, guess) == (min(edge, limit) or None)
     assert len(asked) == len(set(asked)), "nothing is asked twice"
 
 
@@ -26,5 +26,5 @@ def test_a_good_guess_needs_few_plans(edge: int, most: int) -> None:
         asked.append(value)
         return value <= edge
 
-    _largest(fits, 65_536, 1000)
+    largest_that(fits, 65_536, 1000)
     assert len(asked) <= most
