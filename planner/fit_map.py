@@ -5,7 +5,7 @@ property test holds that), so at one batch there is one longest context that fit
 cannot fit, and one up to which the draft keeps to its share. Draws nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -66,16 +66,16 @@ def map_fit(
     """
     make_plan(serving, devices, engine, with_pool=False)
     shortest = shortest_context(serving) if shortest_tokens is None else shortest_tokens
+    plans = _Plans(serving, devices, engine)
     limit = longest_context(serving)
     rows: list[FitEdges] = []
     unknown = False
-    for batch in _batches(serving.workload.batch):
-        column = _Batch(serving, devices, engine, batch)
-        first = column.plan_at(shortest)
+    for batch in _batches(serving.workload.batch, plans.corners(limit)):
+        first = plans.at(shortest, batch)
         if first is None:
             break
         unknown = unknown or first.verdict.answer is Answer.UNKNOWN
-        row = column.edges(limit, rows[-1] if rows else None)
+        row = plans.edges(batch, limit, rows[-1] if rows else None)
         rows.append(row)
         if batch > serving.workload.batch and (row.possible_tokens or 0) < shortest:
             break
@@ -87,66 +87,95 @@ def map_fit(
     )
 
 
-class _Batch:
-    """Plans at one batch, each made once."""
+def _is_possible(plan: Plan) -> bool:
+    return plan.verdict.answer is not Answer.DOES_NOT_FIT
 
-    def __init__(
-        self, serving: Serving, devices: Sequence[Device], engine: EngineProfile, batch: int
-    ) -> None:
+
+def _is_certain(plan: Plan) -> bool:
+    return plan.verdict.answer is Answer.FITS
+
+
+def _keeps_share(plan: Plan) -> bool:
+    return not plan.draft_over_budget
+
+
+class _Plans:
+    """Plans of one set-up at other contexts and batches, each made once."""
+
+    def __init__(self, serving: Serving, devices: Sequence[Device], engine: EngineProfile) -> None:
         self._serving = serving
         self._devices = devices
         self._engine = engine
-        self._batch = batch
-        self._plans: dict[int, Plan | None] = {}
+        self._made: dict[tuple[int, int], Plan | None] = {}
 
-    def plan_at(self, context_tokens: int) -> Plan | None:
-        """The plan at this context; None where the engine refuses it."""
-        if context_tokens not in self._plans:
-            workload = replace(self._serving.workload, context_tokens=context_tokens, batch=self._batch)
+    def at(self, context_tokens: int, batch: int) -> Plan | None:
+        """The plan there; None where the engine refuses it."""
+        place = (context_tokens, batch)
+        if place not in self._made:
+            workload = replace(self._serving.workload, context_tokens=context_tokens, batch=batch)
             try:
-                plan = make_plan(
+                self._made[place] = make_plan(
                     with_workload(self._serving, workload), self._devices, self._engine, with_pool=False
                 )
             except UsageError:
-                self._plans[context_tokens] = None
-            else:
-                self._plans[context_tokens] = plan
-        return self._plans[context_tokens]
+                self._made[place] = None
+        return self._made[place]
 
-    def edges(self, limit: int, before: FitEdges | None) -> FitEdges:
-        """The three edges, each sought from where the smaller batch ``before`` had it."""
+    def corners(self, limit: int) -> set[int]:
+        """The largest batches at which the longest context still has each of the answers: an edge bends there."""
+        asked = self._serving.workload
+        guess = max(1, asked.context_tokens * asked.batch // limit)
+        found = {
+            largest_that(self._holder(holds, context_tokens=limit), MOST_BATCH, guess)
+            for holds in self._questions()
+        }
+        return {batch for batch in found if batch is not None}
+
+    def edges(self, batch: int, limit: int, before: FitEdges | None) -> FitEdges:
+        """The three edges at one batch, each sought from where the smaller batch ``before`` had it."""
         asked = self._serving.workload
 
         def edge(holds: Callable[[Plan], bool], known: int | None) -> int | None:
-            guess = asked.context_tokens * asked.batch // self._batch
+            guess = asked.context_tokens * asked.batch // batch
             if before is not None:
-                guess = 1 if known is None else known * before.batch // self._batch
+                guess = (known or 1) * before.batch // batch
             guess = max(1, min(guess, limit))
-            return largest_that(
-                lambda tokens: (plan := self.plan_at(tokens)) is not None and holds(plan),
-                limit,
-                guess,
-                step=max(1, guess // _STEP_PART),
-            )
+            step = max(1, guess // _STEP_PART)
+            return largest_that(self._holder(holds, batch=batch), limit, guess, step=step)
 
-        possible = edge(
-            lambda plan: plan.verdict.answer is not Answer.DOES_NOT_FIT, before and before.possible_tokens
-        )
-        fits = edge(lambda plan: plan.verdict.answer is Answer.FITS, before and before.fits_tokens)
-        share = limit
+        possible = edge(_is_possible, None if before is None else before.possible_tokens)
+        fits = edge(_is_certain, None if before is None else before.fits_tokens)
+        share: int | None = limit
         if self._serving.draft is not None:
-            share = edge(lambda plan: not plan.draft_over_budget, before and before.share_tokens)
-        return FitEdges(batch=self._batch, fits_tokens=fits, possible_tokens=possible, share_tokens=share)
+            share = edge(_keeps_share, None if before is None else before.share_tokens)
+        return FitEdges(batch=batch, fits_tokens=fits, possible_tokens=possible, share_tokens=share)
+
+    def _questions(self) -> tuple[Callable[[Plan], bool], ...]:
+        return (_is_possible, _is_certain, *([_keeps_share] if self._serving.draft is not None else []))
+
+    def _holder(
+        self,
+        holds: Callable[[Plan], bool],
+        *,
+        context_tokens: int | None = None,
+        batch: int | None = None,
+    ) -> Callable[[int], bool]:
+        """Whether the answer holds at a number, of tokens where ``batch`` is given, else of sequences."""
+
+        def held(number: int) -> bool:
+            plan = self.at(
+                number if context_tokens is None else context_tokens, number if batch is None else batch
+            )
+            return plan is not None and holds(plan)
+
+        return held
 
 
-def _batches(asked: int) -> Iterator[int]:
-    """Powers of two, and the batch asked for."""
-    batch = 1
-    while batch <= max(MOST_BATCH, asked):
-        yield batch
-        if batch < asked < 2 * batch:
-            yield asked
-        batch *= 2
+def _batches(asked: int, corners: Iterable[int]) -> Iterator[int]:
+    """Powers of two, the batch asked for, and where edges bend with the batch after it, in rising order."""
+    bends = [batch for corner in corners for batch in (corner, corner + 1)]
+    powers = [1 << power for power in range(max(MOST_BATCH, asked).bit_length())]
+    yield from sorted({asked, *bends, *powers})
 
 
 def _power_below(number: int) -> int:

@@ -14,6 +14,11 @@ HOMES = {
     "huggingface_hub": {"model_catalog.hub", "model_catalog.hub_download"},
     "pynvml": {"planner.nvml"},
     "yaml": {"planner.commands.reading.config_file"},
+    "matplotlib": {
+        *("planner.pictures.page", "planner.pictures.files", "planner.pictures.memory_picture"),
+        *("planner.pictures.map_picture", "planner.pictures.speedup_picture", "planner.pictures.tokens_picture"),
+    },
+    "PIL": {"planner.pictures.files"},
     "pydantic": {"planner.report.document", "planner.report.trial_document"},
 }
 #: What only the child of a trial may import.
@@ -28,7 +33,7 @@ FLOORS = (
     ("planner.errors", "planner.devices", "planner.cuda_total", "planner.workload", "planner.memory"),
     (
         *("planner.engines", "planner.verdict", "planner.free_share", "planner.planning", "planner.capacity"),
-        *("planner.calibration", "planner.recheck"),
+        *("planner.calibration", "planner.recheck", "planner.fit_map"),
     ),
     ("planner.speculation", "planner.commands"),
     (
@@ -38,6 +43,7 @@ FLOORS = (
         *("planner.trial", "planner.logs", "planner.calibration_store"),
     ),
     ("planner.report",),
+    ("planner.pictures",),
     ("planner.service",),
     ("planner.cli", "planner.api"),
 )

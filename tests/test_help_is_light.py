@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "pynvml", "pydantic", "tabulate", "numpy")
+HEAVY = (
+    *("torch", "transformers", "accelerate", "huggingface_hub", "pynvml", "pydantic", "tabulate", "numpy"),
+    "matplotlib",
+)
 PROBE = """
 import sys
 from planner.cli.main import main

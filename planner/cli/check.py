@@ -13,13 +13,14 @@ import click
 
 from model_catalog.errors import SpecplanError, UsageError
 from planner.cli.options import apply, offline_option, output_options, read_output, valued
-from planner.cli.output import STDOUT, Output, write_file
+from planner.cli.output import STDOUT, Output
 from planner.cli.typed_names import complete_file, complete_folder
 from planner.device_selection import visible_devices
 from planner.devices import Device, DeviceSource
 from planner.errors import HardwareError, NoDeviceError, NvmlMissingError
 from planner.recheck.judging import recheck
 from planner.recheck.records import Recheck, SavedPlan, Standing
+from planner.report.files import write_file
 from planner.service.exit_codes import EXIT_NO, EXIT_OK, EXIT_UNSURE, exit_code_of
 from planner.service.values import SECONDS, SIZE
 

@@ -19,6 +19,7 @@ from planner.cli.options import (
     workload_options,
 )
 from planner.cli.output import Output
+from planner.cli.picture_options import NO_PICTURES, PictureOptions, picture_options
 from planner.cli.trial_options import TrialOptions, fit_trial_options
 from planner.cli.typed_names import complete_model
 from planner.devices import Device, DeviceSource
@@ -45,6 +46,7 @@ if TYPE_CHECKING:  # what plans is loaded when it plans: help and completion com
     offline_option(),
     fit_trial_options(),
     detail_options(),
+    picture_options(),
     output_options(),
 )
 def command(target: str, **given: object) -> int:
@@ -59,7 +61,9 @@ def command(target: str, **given: object) -> int:
     """
     options, output = split_options(given)
     trial = replace(TrialOptions.of(given), sweep=options.num_speculative_tokens is None)
-    return fit(target, options, output, trial=trial)
+    pictures = PictureOptions.of(given)
+    pictures.prepare()
+    return fit(target, options, output, trial=trial, pictures=pictures)
 
 
 def fit(
@@ -69,6 +73,7 @@ def fit(
     *,
     drafts_only: bool = False,
     trial: TrialOptions | None = None,
+    pictures: PictureOptions = NO_PICTURES,
 ) -> int:
     """Plan and tell; the exit code. ``drafts_only`` prints the candidates and nothing of the plan.
 
@@ -90,6 +95,7 @@ def fit(
         _print_drafts(result.findings, output)
     else:
         _print(result, output)
+    pictures.write(result.findings, output)  # before the document, so that there is one, of answer or failure
     if output.json_target is not None:
         output.document(result.report())
     return result.exit_code

@@ -4,10 +4,9 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
-from model_catalog.errors import UsageError
+from planner.report.files import write_file
 from planner.report.plain import document_text, safe_block
 from planner.verdict import Reason
 
@@ -102,45 +101,6 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
         sys.stdout.write(text)
         return
     write_file(text, target, option="--json", what="document")
-
-
-def write_file(text: str, target: str, *, option: str, what: str) -> None:
-    """Write a text to a path, as a whole or not at all.
-
-    Raises:
-        UsageError: the path that ``option`` gave cannot be written.
-    """
-    path = Path(target)
-    try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a pipe or /dev/stderr cannot be replaced, only written
-        else:
-            _replace(path.resolve(), text)  # a link keeps pointing where it points
-    except OSError as cause:
-        or_stdout = ", or - for stdout" if option == "--json" else ""
-        raise UsageError(
-            f"the {what} cannot be written: {cause.strerror or cause}",
-            subject=str(path),
-            hint=f"give {option} a path in a folder that exists and may be written{or_stdout}",
-        ) from cause
-
-
-def _replace(path: Path, text: str) -> None:
-    import tempfile  # noqa: PLC0415 - slow to import, and only a document in a file needs it
-
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        # mkstemp makes files for the owner alone; a report is an ordinary file.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def write_error(text: str) -> None:

@@ -1,0 +1,82 @@
+"""The options that draw what a `fit` found, and what they need before any work begins."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Final, TypeVar
+
+from model_catalog.errors import UsageError
+from planner.cli.options import apply, valued
+from planner.cli.output import Output
+from planner.report.findings import Findings
+from planner.service.values import Value
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+#: Said here too, because ``planner.pictures`` is slow to import; a test holds both to be the same.
+PLOT_ENDINGS: Final = (".png", ".svg", ".pdf")
+
+
+def _plot_file(text: str) -> str:
+    ending = PurePath(text).suffix.lower()
+    if ending not in PLOT_ENDINGS:
+        raise ValueError(f"no picture is written as {ending!r}" if ending else f"{text!r} has no ending")
+    return text
+
+
+_PLOT: Final = Value(
+    metavar="FILE", read=_plot_file, hint=f"end the name in {', '.join(PLOT_ENDINGS[:-1])} or {PLOT_ENDINGS[-1]}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureOptions:
+    """Where pictures go; None: nowhere."""
+
+    plot: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "PictureOptions":
+        """Out of what click read."""
+        return cls(plot=given["plot"])
+
+    def prepare(self) -> None:
+        """Find out at once whether pictures can be drawn at all.
+
+        Raises:
+            UsageError: matplotlib is not installed, or does not load.
+        """
+        if self.plot is None:
+            return
+        try:
+            import planner.pictures  # noqa: F401, PLC0415 - matplotlib is an extra, and slow to import
+        except ImportError as cause:
+            raise UsageError(
+                f"pictures need matplotlib, which does not load here: {cause}",
+                subject="--plot",
+                hint="pip install 'specplan[plot]'",
+            ) from cause
+
+    def write(self, findings: Findings, output: Output) -> None:
+        """Draw what was found into the file that was asked for.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        if self.plot is None:
+            return
+        from planner.pictures import draw, left_out, write_pictures  # noqa: PLC0415 - as above
+
+        output.advance("drawing")
+        for why in left_out(findings):
+            output.note("no_picture", why)
+        write_pictures(draw(findings), self.plot)
+
+
+NO_PICTURES: Final = PictureOptions()
+
+
+def picture_options() -> Callable[[Decorated], Decorated]:
+    """What is drawn, and where it goes."""
+    return apply(
+        valued("--plot", value=_PLOT, text="Draw memory, what fits, speed and KV tokens: .png, .svg or .pdf.")
+    )
