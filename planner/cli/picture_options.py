@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
+import click
+
 from model_catalog.errors import UsageError
-from planner.cli.options import apply, valued
 from planner.cli.output import Output
+from planner.cli.typed_names import complete_file
 from planner.report.findings import Findings
-from planner.service.values import Value
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 #: Said here too, because ``planner.pictures`` is slow to import; a test holds both to be the same.
 PLOT_ENDINGS: Final = (".png", ".svg", ".pdf")
 
 
-def _plot_file(text: str) -> str:
-    ending = PurePath(text).suffix.lower()
+def _plot_file(_context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
+    ending = PurePath(given).suffix.lower() if given is not None else PLOT_ENDINGS[0]
     if ending not in PLOT_ENDINGS:
-        raise ValueError(f"no picture is written as {ending!r}" if ending else f"{text!r} has no ending")
-    return text
-
-
-_PLOT: Final = Value(
-    metavar="FILE", read=_plot_file, hint=f"end the name in {', '.join(PLOT_ENDINGS[:-1])} or {PLOT_ENDINGS[-1]}"
-)
+        raise UsageError(
+            f"no picture is written as {ending}" if ending else f"{given!r} has no ending",
+            subject=parameter.opts[0],
+            hint=f"end the name in {', '.join(PLOT_ENDINGS[:-1])} or {PLOT_ENDINGS[-1]}",
+        )
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,10 @@ NO_PICTURES: Final = PictureOptions()
 
 def picture_options() -> Callable[[Decorated], Decorated]:
     """What is drawn, and where it goes."""
-    return apply(
-        valued("--plot", value=_PLOT, text="Draw memory, what fits, speed and KV tokens: .png, .svg or .pdf.")
+    return click.option(
+        "--plot",
+        metavar="FILE",
+        callback=_plot_file,
+        shell_complete=complete_file,
+        help="Draw memory, what fits, speed and KV tokens: .png, .svg or .pdf.",
     )
