@@ -87,3 +87,11 @@ class TrialError(SpecplanError):
     def __init__(self, message: str, *, subject: str, hint: str, code: str = "trial") -> None:
         super().__init__(message, subject=subject, hint=hint)
         self.code = code  # type: ignore[misc] # of the instance: one branch, many causes
+
+
+class Terminated(BaseException):
+    """A signal asked this process to end while it had something to clean up; ``number`` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number

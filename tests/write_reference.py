@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 import click
+from injected.child import CHILD_CASES
 from injected.devices import DEVICE_CASES
 from injected.hub import HUB_CASES
 from injected.record import Fault
 from injected.text import TEXT_CASES
-from injected.trial import CHILD_CASES, WORKER_CASES
+from injected.trial import WORKER_CASES
 
 from model_catalog.errors import SpecplanError
 from planner.cli.main import COMMANDS, group
@@ -32,6 +33,7 @@ _DEFAULT: Final = re.compile(r"  \[([^\]]+)\]$")
 #: Error codes of what is no branch of the error tree, with exit code and meaning.
 OTHER_CODES: Final = (
     ("interrupted", 130, "The user stopped the command before an answer was found."),
+    ("terminated", 143, "SIGTERM (or, with 129, SIGHUP) came while a trial ran; its process was ended, too."),
     ("bug", 1, "Something that nobody foresaw; `--debug` shows the traceback to report."),
 )
 #: What the suite injects, by kind.

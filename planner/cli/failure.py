@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from model_catalog.errors import SpecplanError
 from planner import __version__
 from planner.cli.output import write_document, write_error
 from planner.cli.usage_hints import click_error
+from planner.errors import Terminated
 from planner.report.plain import safe_line
 from planner.report.schemas import REPORT_SCHEMA, SCHEMA_OF_COMMAND
 from planner.service.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USAGE, exit_code_of
@@ -74,6 +76,14 @@ def failure_of(error: BaseException) -> Failure:
             exit_code=EXIT_INTERRUPTED,
             code="interrupted",
             message="stopped before an answer was found",
+            subject="interrupted",
+            hint="run the same command again",
+        )
+    if isinstance(error, Terminated):
+        return Failure(
+            exit_code=128 + error.number,
+            code="terminated",
+            message=f"told to end ({signal.Signals(error.number).name}); the trial's process was ended, too",
             subject="interrupted",
             hint="run the same command again",
         )

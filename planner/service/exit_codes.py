@@ -15,8 +15,10 @@ EXIT_MODEL: Final = 5
 EXIT_HARDWARE: Final = 6
 EXIT_TRIAL: Final = 7
 EXIT_NETWORK: Final = 8
+EXIT_HUNG_UP: Final = 129  # 128 + SIGHUP, as a shell reports it; so are the next ones
 EXIT_INTERRUPTED: Final = 130
-EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+EXIT_BROKEN_PIPE: Final = 141
+EXIT_TERMINATED: Final = 143
 
 EXIT_OF_ERROR: Final[tuple[tuple[type[SpecplanError], int], ...]] = (
     (UsageError, EXIT_USAGE),
@@ -42,11 +44,13 @@ MEANING_OF_EXIT: Final = {
     EXIT_HARDWARE: "the hardware cannot be read",
     EXIT_TRIAL: "a trial failed, or was worse than the plan",
     EXIT_NETWORK: "the Hub cannot be asked, and nothing is cached",
+    EXIT_HUNG_UP: "the terminal was closed (SIGHUP)",
     EXIT_INTERRUPTED: "interrupted",
     EXIT_BROKEN_PIPE: "whoever read the answer left before its end",
+    EXIT_TERMINATED: "told to end (SIGTERM)",
 }
 #: Exit codes that every command may give.
-EXITS_OF_ALL: Final = (EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE)
+EXITS_OF_ALL: Final = (EXIT_BUG, EXIT_USAGE, EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE, EXIT_TERMINATED)
 
 
 def exit_code_of(error: SpecplanError) -> int:

@@ -12,6 +12,9 @@ from typing import Any, Final, Literal
 PROTOCOL_VERSION: Final = 2
 #: The largest k of a sweep; theory puts the best one between 3 and 8.
 DEEPEST_SWEPT: Final = 8
+#: No device holds so many bytes, and no trial lasts so long: a month.
+_MOST_COUNTED: Final = 2**60
+_LONGEST_SECONDS: Final = 31 * 86_400.0
 EventName = Literal["loaded", "warmed", "progress", "result", "error"]
 WeightsKind = Literal["real", "dummy"]
 
@@ -87,9 +90,9 @@ class Event:
             ProtocolError: not an event.
         """
         try:
-            given = json.loads(text)
+            given = json.loads(text, parse_float=_finite, parse_constant=_finite)
             name = given.pop("event")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"not an event: {text[:200]!r}") from error
         if name not in ("loaded", "warmed", "progress", "result", "error"):
             raise ProtocolError(f"an unknown event: {name!r}")
@@ -128,17 +131,53 @@ class PromptRun:
         """Read one from an event.
 
         Raises:
-            ProtocolError: a field is missing or unknown.
+            ProtocolError: a field is missing or unknown, or its figure cannot be.
         """
         try:
             run = cls(**{**given, "accepted_counts": tuple(given["accepted_counts"])})
-            positive = (
-                *(run.baseline_tokens, run.baseline_seconds, run.baseline_passes),
-                *(run.speculative_tokens, run.speculative_seconds, run.passes, run.rounds),
-            )
-            plausible = all(0 < value < math.inf for value in positive) and sum(run.accepted_counts) == run.rounds
         except (TypeError, KeyError) as error:
             raise ProtocolError(f"not a prompt's run: {error}") from error
-        if not plausible:
+        if not run._can_be():
             raise ProtocolError(f"a prompt's run whose figures cannot be: {run.prompt!r:.80}")
         return run
+
+    def _can_be(self) -> bool:
+        counts = (self.baseline_tokens, self.baseline_passes, self.speculative_tokens, self.passes, self.rounds)
+        return (
+            _all_of(str, self.prompt, self.task)
+            and all(is_count(value) and value > 0 for value in counts)
+            and all(is_count(value) for value in self.accepted_counts)
+            and sum(self.accepted_counts) == self.rounds
+            and all(_is_time(value) and value > 0 for value in (self.baseline_seconds, self.speculative_seconds))
+            and all(
+                value is None or _is_time(value)
+                for value in (self.prefill_seconds, self.draft_seconds, self.verify_seconds)
+            )
+            and (self.same_tokens is None or _all_of(bool, self.same_tokens))
+            and (self.logit_gap is None or _is_number(self.logit_gap))
+        )
+
+
+def _all_of(kind: type, *values: object) -> bool:
+    return all(isinstance(value, kind) for value in values)
+
+
+def is_count(value: object) -> bool:
+    """Whether this is a whole number that something can have been counted or measured to, in bytes or less."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_COUNTED
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and _is_number(value) and 0 <= value <= _LONGEST_SECONDS
+
+
+def _finite(text: str) -> float:
+    """JSON has no NaN and no infinity; Python's reader takes both, and makes one of 1e999."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value

@@ -5,6 +5,7 @@ leads a process group, so that nothing of it is left behind.
 """
 
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -17,16 +18,22 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
 from planner.errors import TrialError
-from planner.trial.failures import hint_of
-from planner.trial.protocol import Event, PromptRun, ProtocolError, TrialRequest
+from planner.trial.ending import end_group, raising_on_signals
+from planner.trial.failures import MEANINGS, hint_of
+from planner.trial.protocol import Event, PromptRun, ProtocolError, TrialRequest, is_count
 
 #: Loading and warming come before the measuring that ``seconds`` bounds.
 _START_SECONDS: Final = 300.0
 _SILENCE_SECONDS: Final = 180.0
 _LINE_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 1500
-#: Never in the child's environment: it needs no network.
-_SECRETS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_QUOTED_CHARACTERS: Final = 300
+#: Names of what never gets into the child's environment, where its log could tell it: it needs no network.
+_SECRET: Final = re.compile(
+    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(?:_|$)", re.IGNORECASE
+)
+#: More proposals at once than any draft makes.
+_MOST_TOKENS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +88,15 @@ def run_trial(
     Raises:
         TrialError: its code is ``trial_`` and what the child said, or what became of it: ``killed``, ``silent``,
             ``deadline`` or ``protocol``. ``planner.trial.failures`` lists them.
-        KeyboardInterrupt: after the child has been ended.
+        KeyboardInterrupt, Terminated: after the child has been ended.
     """
     limits = deadlines or Deadlines.of(request)
     surroundings = {**_environment(), **(environment or {})}
-    with tempfile.TemporaryFile() as log, _child(command or worker_command(), log, surroundings) as (child, pipe):
+    with (
+        raising_on_signals(),
+        tempfile.TemporaryFile() as log,
+        _child(command or worker_command(), log, surroundings) as (child, pipe),
+    ):
         try:
             started(child.pid)
             _hand_over(child, request)
@@ -116,13 +127,13 @@ def _child(
         try:
             yield child, reading
         finally:
-            _end(child)
+            end_group(child)
     finally:
         os.close(reading)
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
     # A thread that spins while it waits starves whatever else runs on the machine, and is starved by it.
     return {"OMP_WAIT_POLICY": "PASSIVE", **kept, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -135,20 +146,6 @@ def _hand_over(child: subprocess.Popen[bytes], request: TrialRequest) -> None:
         child.stdin.close()
     except BrokenPipeError:
         return  # it died at once; its silence on the pipe tells
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child's group: nothing stays on the device."""
-    for sign, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
-        try:
-            os.killpg(child.pid, sign)
-        except ProcessLookupError:
-            break
-        try:
-            child.wait(patience)
-        except subprocess.TimeoutExpired:
-            continue
-    child.wait()
 
 
 def _lines(pipe: int, limits: Deadlines) -> Iterator[bytes]:
@@ -185,7 +182,7 @@ def _listen(
     log: IO[bytes],
 ) -> Outcome:
     runs: list[PromptRun] = []
-    loaded: Mapping[str, Any] = {}
+    loaded: Mapping[str, Any] | None = None
     try:
         for line in _lines(pipe, limits):
             event = Event.from_json(line.decode("utf-8", "replace"))
@@ -195,8 +192,10 @@ def _listen(
             elif event.name == "progress":
                 runs.append(PromptRun.of(event.content["run"]))
             elif event.name == "error":
-                raise _error(str(event.content.get("code", "failed")), str(event.content.get("text", "")), log)
-            elif event.name == "result":
+                raise _error(_code(event), str(event.content.get("text", "")), log)
+            elif event.name == "result" and loaded is None:
+                raise ProtocolError("a result of models that were never loaded")
+            elif event.name == "result" and loaded is not None:
                 return _outcome(event.content, runs, loaded, log)
     except KeyError as error:
         raise ProtocolError(f"a field is missing: {error}") from error
@@ -216,20 +215,49 @@ def _outcome(
 ) -> Outcome:
     if not runs:
         raise ProtocolError("a result without any prompt's run")
+    k, spread = content["num_speculative_tokens"], content.get("repeats_spread")
+    deepest = max(len(run.accepted_counts) for run in runs) - 1
+    doubts = {
+        "num_speculative_tokens": not is_count(k) or not max(1, deepest) <= k <= _MOST_TOKENS,
+        "repeats_spread": spread is not None and (not isinstance(spread, int | float) or spread < 0),
+        "memory": not all(value is None or is_count(value) for value in _mapping(content["memory"]).values()),
+    }
+    impossible = [name for name, doubtful in doubts.items() if doubtful]
+    if impossible:
+        raise ProtocolError(f"a result whose {impossible[0]} cannot be")
     return Outcome(
         runs=tuple(runs),
-        num_speculative_tokens=int(content["num_speculative_tokens"]),
+        num_speculative_tokens=k,
         stopped_by=str(content["stopped_by"]),
-        failures=tuple(content["failures"]),
+        failures=_texts(content["failures"]),
         device=str(loaded.get("device", "unknown")),
-        versions=dict(loaded.get("versions", {})),
-        memory=dict(content["memory"]),
+        versions={name: str(version) for name, version in _mapping(loaded.get("versions", {})).items()},
+        memory=_mapping(content["memory"]),
         how=str(content.get("how", "eager")),
-        repeats_spread=content.get("repeats_spread"),
-        notes=tuple(content.get("notes", ())),
-        engine=dict(content.get("engine", {})),
+        repeats_spread=spread,
+        notes=_texts(content.get("notes", ())),
+        engine=_mapping(content.get("engine", {})),
         log=_tail(log),
     )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ProtocolError(f"no object where one belongs: {value!r:.80}")
+    return dict(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise ProtocolError(f"no list of texts where one belongs: {value!r:.80}")
+    return tuple(value)
+
+
+def _code(event: Event) -> str:
+    code = event.content.get("code", "failed")
+    if not isinstance(code, str) or code not in MEANINGS:
+        raise ProtocolError(f"an unknown kind of error: {code!r:.80}")
+    return code
 
 
 def _how_it_ended(child: subprocess.Popen[bytes]) -> str:
@@ -238,8 +266,13 @@ def _how_it_ended(child: subprocess.Popen[bytes]) -> str:
     except subprocess.TimeoutExpired:
         return "its pipe is closed, but it runs on"
     if code >= 0:
-        return f"exit code {code}"
-    name = signal.Signals(-code).name
+        # What starts programs for others, a shell or a container, tells a signal so.
+        signalled = {128 + number: number.name for number in signal.Signals}
+        return f"exit code {code}" + (f", as of {signalled[code]}" if code in signalled else "")
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
     return f"{name}, as the kernel does when memory runs out" if code == -signal.SIGKILL else name
 
 
@@ -247,11 +280,22 @@ def _error(code: str, text: str, log: IO[bytes]) -> TrialError:
     message = text.strip().rstrip(".") or "no reason was given"
     tail = _tail(log)
     if tail and code in {"killed", "failed", "protocol"}:
-        message += f"; its log ends: {tail[-300:]!r}"
+        message += f"; its log ends: {_quoted(tail)!r}"
     return TrialError(message, subject="trial", hint=hint_of(code), code=f"trial_{code}")
 
 
 def _tail(log: IO[bytes]) -> str:
-    log.seek(0, os.SEEK_END)
-    log.seek(max(0, log.tell() - _TAIL_BYTES))
-    return log.read().decode("utf-8", "replace").strip()
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - _TAIL_BYTES))
+    text = log.read().decode("utf-8", "replace")
+    return (text if size <= _TAIL_BYTES else _whole_words(text)).strip()
+
+
+def _quoted(tail: str) -> str:
+    return tail if len(tail) <= _QUOTED_CHARACTERS else _whole_words(tail[-_QUOTED_CHARACTERS:])
+
+
+def _whole_words(text: str) -> str:
+    """A text that was cut at its start, without its first word: of half a token nobody knows what it is."""
+    _, *words = re.split(r"(?<=\s)", text, maxsplit=1)
+    return "".join(words)

@@ -1,15 +1,10 @@
-"""Faults of a trial: what is done to the child or its folder, and the one error that has to come of it.
-
-``WORKER_CASES`` are for the real child with real libraries, ``CHILD_CASES`` for scripted ones without torch.
-"""
+"""Faults of a trial: what is done to the real child or its folder, and the one error that has to come of it."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from trial_children import LOADED, RUN, progress, result
 
 from injected.record import Fault
 
@@ -234,71 +229,5 @@ WORKER_CASES = [
         + "loading.UncroppableCacheError = planner.trial.worker.decoding.UncroppableCacheError\n",
         code="trial_cache",
         says="RecurrentCache",
-    ),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChildCase(Fault):
-    """One trial with a scripted child; seconds that it has, for the whole and between two words."""
-
-    exit_code: int = 7
-    script: str
-    whole_seconds: float = 60.0
-    silence_seconds: float = 60.0
-
-
-PROGRESS, RESULT = progress(RUN), result()
-CHILD_CASES = [
-    ChildCase(
-        id="silent",
-        what="a child that says nothing",
-        script="time.sleep(60)\n",
-        silence_seconds=0.5,
-        code="trial_silent",
-        says="said nothing for",
-    ),
-    ChildCase(
-        id="never-done",
-        what="a child that talks for ever",
-        script=LOADED + "while True:\n    " + PROGRESS + "    time.sleep(0.05)\n",
-        whole_seconds=1.0,
-        code="trial_deadline",
-        says="not done after 1 s",
-    ),
-    ChildCase(
-        id="killed",
-        what="a child that the kernel kills; the end of its log is quoted",
-        script='print("it was going so well", flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n',
-        code="trial_killed",
-        says="SIGKILL, as the kernel does when memory runs out); its log ends: 'it was going so well'",
-    ),
-    ChildCase(
-        id="leaves",
-        what="a child that leaves without a word",
-        script="sys.exit(3)\n",
-        code="trial_killed",
-        says="exit code 3",
-    ),
-    *(
-        ChildCase(id=name, what=f"a child that says {what}", script=script, code="trial_protocol", says=says)
-        for name, what, script, says in (
-            ("no-json", "what is no JSON", 'pipe.write("what?\\n")\n', "spoke out of turn"),
-            (
-                "endless-line",
-                "a line without end",
-                'pipe.write("x" * 3_000_000)\npipe.flush()\ntime.sleep(5)\n',
-                "a line of more than",
-            ),
-            ("half-a-run", "half of a run", 'send(event="progress", run={"prompt": "p"})\n', "spoke out of turn"),
-            ("no-run", "that it goes on, with no run", 'send(event="progress")\n', "a field is missing: 'run'"),
-            ("empty-result", "a result of nothing", RESULT, "a result without any prompt's run"),
-            (
-                "half-a-result",
-                "half of a result",
-                LOADED + PROGRESS + 'send(event="result")\n',
-                "a field is missing",
-            ),
-        )
     ),
 ]

@@ -1,12 +1,16 @@
-"""The parent against children that behave and children that do not. None of them imports torch."""
+"""The parent against children that behave and some that do not. None of them imports torch.
+
+All that do not are in ``tests/cli/test_child_faults.py``.
+"""
 
 import os
+import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from injected.trial import CHILD_CASES, ChildCase
 from trial_children import LOADED, RUN, child_command, progress, result
 
 from planner.errors import TrialError
@@ -54,17 +58,6 @@ def test_a_missing_library_says_what_to_install() -> None:
     assert "specplan[trial]" in failure('send(event="error", code="missing_import", text="torch")\n').hint
 
 
-@pytest.mark.parametrize("case", CHILD_CASES, ids=lambda case: case.id)
-def test_a_child_that_does_not_behave_is_ended(case: ChildCase) -> None:
-    start = time.monotonic()
-    error = failure(case.script, Deadlines(whole=case.whole_seconds, silence=case.silence_seconds))
-    assert error.code == case.code
-    assert exit_code_of(error) == case.exit_code
-    assert case.says in error.message
-    assert error.hint
-    assert time.monotonic() - start < 20
-
-
 def test_a_child_that_floods_its_output_does_no_harm() -> None:
     script = 'for _ in range(2000):\n    print("x" * 5000)\n' + LOADED + PROGRESS + RESULT
     assert len(run_trial(REQUEST, command=child(script)).log) < 5000
@@ -96,3 +89,44 @@ def _runs(pid: int) -> bool:
     except (ProcessLookupError, FileNotFoundError):
         return False
     return state != "Z"
+
+
+def test_the_handlers_of_signals_are_ours_while_the_child_runs_only() -> None:
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    inside: list[object] = []
+    try:
+        run_trial(
+            REQUEST,
+            command=child(LOADED + PROGRESS + RESULT),
+            started=lambda _: inside.extend(map(signal.getsignal, numbers)),
+        )
+        assert all(map(callable, inside))
+        assert [signal.getsignal(number) for number in numbers] == [signal.SIG_DFL] * 2
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_a_handler_of_somebody_else_stays() -> None:
+    def theirs(*_: object) -> None:
+        """Of a program that runs us as a library."""
+
+    before = signal.signal(signal.SIGTERM, theirs)
+    inside: list[object] = []
+    try:
+        run_trial(
+            REQUEST,
+            command=child(LOADED + PROGRESS + RESULT),
+            started=lambda _: inside.append(signal.getsignal(signal.SIGTERM)),
+        )
+        assert inside == [theirs]
+        assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_trial_in_another_thread_takes_no_signals() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run_trial, REQUEST, command=child(LOADED + PROGRESS + RESULT))
+        assert done.result(30).runs == (RUN,)
