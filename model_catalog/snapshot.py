@@ -53,6 +53,17 @@ def is_commit(revision: str | None) -> bool:
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
+def as_text(given: str) -> str:
+    """What a path or an argument says where Python was told that this system speaks ASCII (``LC_ALL=C``).
+
+    It then keeps the bytes of a UTF-8 name one by one, as surrogates; files are opened by the name as given.
+    """
+    try:
+        return given.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return given
+
+
 def expanded(text: str) -> Path:
     """A path as typed, ``~`` read as a home; that of a user who is not there stays as it is, and leads nowhere."""
     try:
@@ -77,19 +88,22 @@ class RepoRef:
             UsageError: when it is none of these.
         """
         hint = "write org/name, org/name@revision, or a path to a folder with config.json"
-        if not text or not text.isprintable():
-            raise UsageError("the model name is empty or has control characters", subject=repr(text), hint=hint)
+        shown = as_text(text)
+        if not shown or not shown.isprintable():
+            no_text = any("\ud800" <= character <= "\udfff" for character in shown)
+            what = "is no UTF-8 text" if no_text else "is empty or has control characters"
+            raise UsageError(f"the model name {what}", subject=repr(text), hint=hint)
         if text.startswith((".", "/", "~")) or "\\" in text:
             folder = expanded(text)
             if not folder.is_dir():
-                raise UsageError("no such folder", subject=text, hint=hint)
-            return cls(repo_id=folder.resolve().name, folder=folder)
+                raise UsageError("no such folder", subject=shown, hint=hint)
+            return cls(repo_id=as_text(folder.resolve().name), folder=folder)
         repo_id, separator, revision = text.partition("@")
         if not _REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id:
             if Path(text).is_dir():
-                return cls(repo_id=Path(text).resolve().name, folder=Path(text))
+                return cls(repo_id=as_text(Path(text).resolve().name), folder=Path(text))
             page = _HUB_PAGE.match(text)
-            raise UsageError("not a Hub repo id", subject=text, hint=f"write {page[1]}" if page else hint)
+            raise UsageError("not a Hub repo id", subject=shown, hint=f"write {page[1]}" if page else hint)
         if separator and (not _REVISION.fullmatch(revision) or ".." in revision):
             raise UsageError("not a branch, tag or commit", subject=text, hint=hint)
         if not separator and "/" not in repo_id and Path(text, "config.json").is_file():

@@ -21,7 +21,7 @@ from planner.declared_gpus import DeclaredGpu, declared_gpus
 from planner.engines.base import Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
-from planner.planning import Plan
+from planner.planning import Plan, make_plan
 from planner.report.schemas import document_head
 from planner.report.tables import table
 from planner.report.words import room
@@ -86,6 +86,8 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
         # Machines that share their memory with the host hold one such device.
         found = fewest_devices(serving, gpu.device(), engine, COUNTS[:1] if gpu.unified else COUNTS)
         holdings.append(Holding(gpu=gpu, count=found and found[0], plan=found and found[1]))
+    if not any(holding.count for holding in holdings):
+        make_plan(serving, (declared_gpus()[0].device(),), engine)  # a request that no device could serve is told
     # Without the size of all weights nothing holds for certain, and nothing is known not to.
     none = EXIT_NO if target.weights.complete else EXIT_UNSURE
     exit_code = EXIT_OK if any(holding.count for holding in holdings) else none

@@ -8,6 +8,7 @@ from typing import Final
 
 from model_catalog.errors import UsageError
 from model_catalog.model import Model
+from model_catalog.snapshot import as_text
 
 _DEFAULT_BRANCH: Final = "main"
 _WORD: Final = re.compile(r"[A-Za-z0-9][\w.:+-]{0,63}", re.ASCII)
@@ -19,7 +20,7 @@ def model_name(model: Model) -> str:
     Raises:
         UsageError: a name that a command line would read as an option, or that holds control characters.
     """
-    name = model.snapshot.folder or model.snapshot.repo_id
+    name = as_text(model.snapshot.folder or model.snapshot.repo_id)
     return _safe(name, subject=repr(name))
 
 

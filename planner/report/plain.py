@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from model_catalog.snapshot import as_text
+
 # Hub tokens are "hf_" and 34 letters and digits; shorter ones are cut ones, which are no less secret.
 _TOKEN: Final = re.compile(r"(hf|api_org)_[A-Za-z0-9]{8,}")
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -20,13 +22,23 @@ def redact(text: str) -> str:
 
 def document_text(document: Mapping[str, Any]) -> str:
     """A document as it is written: indented ASCII, without what looks like a Hub token."""
-    return redact(json.dumps(document, indent=2, ensure_ascii=True)) + "\n"
+    return redact(json.dumps(_readable(document), indent=2, ensure_ascii=True, allow_nan=False)) + "\n"
+
+
+def _readable(value: object) -> object:
+    """The document with every text as it reads: arguments and paths may hold bytes that were not decoded."""
+    if isinstance(value, Mapping):
+        return {key: _readable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(inner) for inner in value]
+    return as_text(value) if isinstance(value, str) and not value.isascii() else value
 
 
 def printable(text: str) -> str:
     """The text with control, bidirectional and other unprintable characters written as escapes."""
     if text.isprintable():
         return text
+    text = as_text(text)
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in text

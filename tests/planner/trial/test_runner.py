@@ -14,7 +14,6 @@ import pytest
 from trial_children import LOADED, RUN, child_command, progress, result
 
 from planner.errors import TrialError
-from planner.service.exit_codes import exit_code_of
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, run_trial
 
