@@ -50,10 +50,12 @@ class FieldReader:
 
 
 def _read_figures(nvml: ModuleType, handle: object, reader: FieldReader) -> MemoryFigures | None:
-    """Memory info v2; where that fails for whatever reason (WSL2 says "unknown error"), v1."""
-    second = FieldReader(nvml=nvml, subject=reader.subject).read(
-        "memory info v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    )
+    """Memory info v2; where that fails (WSL2 says "unknown error") but for a lost GPU, v1."""
+    newer = FieldReader(nvml=nvml, subject=reader.subject)
+    second = newer.read("memory info v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+    if newer.lost is not None:
+        reader.lost = newer.lost  # whatever else it may still answer
+        return None
     if second is not None:
         return MemoryFigures(total=second.total, free=second.free, used=second.used, reserved=second.reserved)
     first = reader.read("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))

@@ -8,7 +8,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,15 @@ from planner.cli.main import main
 from planner.report.document import FailureReport, Report, read_report
 
 ROOT = Path(__file__).resolve().parents[2]
+START = ("-m", "planner.cli.main")
+#: The command with less patience for the driver than users are given.
+IMPATIENT = """
+import sys
+from planner import nvml
+from planner.cli.main import run
+nvml.read_devices.__kwdefaults__["timeout_seconds"] = float(sys.argv.pop(1))
+run()
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +51,7 @@ class Ran:
         return read_report(json.loads(self.out))
 
 
-def run(home: Path, arguments: list[str], environment: Mapping[str, str]) -> Ran:
+def run(home: Path, arguments: list[str], environment: Mapping[str, str], *, start: Sequence[str] = START) -> Ran:
     """The real command in a process of its own, at home, with nothing of this machine's settings."""
     home.mkdir(parents=True, exist_ok=True)
     path = {
@@ -51,7 +60,7 @@ def run(home: Path, arguments: list[str], environment: Mapping[str, str]) -> Ran
         if name in os.environ
     }
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "planner.cli.main", *arguments],
+        [sys.executable, "-W", "error", *start, *arguments],
         env={**path, "PYTHONPATH": str(ROOT), "HOME": str(home), "LC_ALL": "C.UTF-8", **environment},
         cwd=home,
         capture_output=True,
@@ -69,7 +78,8 @@ def held(ran: Ran, case: Fault) -> None:
     document = ran.document()
     assert document.exit_code == case.exit_code
     assert "Traceback" not in ran.err
-    assert case.says in ran.err
+    reasons = [reason.text for reason in document.verdict.reasons] if isinstance(document, Report) else []
+    assert any(case.says in told for told in (ran.err, *reasons)), ran.err
     if case.code is None:
         assert isinstance(document, Report)
         return
@@ -116,8 +126,13 @@ def device_command(case: DeviceCase, folder: Path) -> Ran:
     if case.scenario is None:
         library = {"LD_LIBRARY_PATH": str(break_library(folder / "broken").parent)}
     else:
-        library = scenario_environment(folder, case.scenario)
-    return run(folder / f"home-{case.id}", [*command, "--json", "-"], {**case.environment, **library})
+        place = folder / "-".join(("without", *case.without)) if case.without else folder
+        if case.without:
+            build_library(place, without=case.without)
+        library = scenario_environment(place, case.scenario)
+    start = START if case.patience_seconds is None else ("-c", IMPATIENT, str(case.patience_seconds))
+    environment = {**case.environment, **library}
+    return run(folder / f"home-{case.id}", [*command, "--json", "-"], environment, start=start)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +147,13 @@ def of_devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str
 
 @pytest.mark.parametrize("case", DEVICE_CASES, ids=lambda case: case.id)
 def test_faults_of_devices(case: DeviceCase, of_devices: Mapping[str, Future[Ran]]) -> None:
-    held(of_devices[case.id].result(), case)
+    ran = of_devices[case.id].result()
+    held(ran, case)
+    if case.unknown:
+        report = ran.document()
+        assert isinstance(report, Report)
+        told = report.devices[0].model_dump()
+        assert [told[name] for name in case.unknown] == [None] * len(case.unknown)
 
 
 def test_what_others_use_is_counted_and_told(of_devices: Mapping[str, Future[Ran]]) -> None:

@@ -262,7 +262,7 @@ def test_a_context_that_no_device_could_serve_is_no_answer_about_devices(
     model_folder: Callable[[str, Mapping[str, Any]], Path],
     llama_1b: Mapping[str, Any],
 ) -> None:
-    """The default context of 8,192 tokens is beyond this model's: `fit` said so, `gpus` said that none holds it."""
+    """The default context of 8,192 tokens is beyond this model's: `fit` said so, `gpus` that none holds it."""
     folder = model_folder("short", {**llama_1b, "max_position_embeddings": 2048, "rope_scaling": None})
     assert main(["gpus", str(folder), "--offline"]) == 2
     assert "exceeds its limit of 2,048" in capsys.readouterr().err
