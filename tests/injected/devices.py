@@ -8,6 +8,7 @@ from fake_nvml.scenarios import GB10, MIG_H100, RTX_3090_WITH_X, TWO_H100, h100
 from injected.record import Fault
 
 LOST = "fail call=nvmlDeviceGetMemoryInfo_v2 code=15 gpu=1\nfail call=nvmlDeviceGetMemoryInfo code=15 gpu=1\n"
+NOT_SUPPORTED, NO_PERMISSION = 3, 4  # codes of nvml.h
 UNSUPPORTED = "fail call=nvmlDeviceGetMemoryInfo_v2 code=3\nfail call=nvmlDeviceGetMemoryInfo code=3\n"
 
 
@@ -38,7 +39,6 @@ class Field:
     unknown: tuple[str, ...] = ()
 
 
-NOT_SUPPORTED, NO_PERMISSION = 3, 4
 _WHOLE = {NOT_SUPPORTED: "hardware", NO_PERMISSION: "device_permission"}
 FIELDS = (
     Field(
