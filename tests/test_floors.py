@@ -19,6 +19,8 @@ HOMES = {
         *("planner.pictures.map_picture", "planner.pictures.speedup_picture", "planner.pictures.tokens_picture"),
     },
     "PIL": {"planner.pictures.files"},
+    "jinja2": {"planner.page.drawing"},
+    "markupsafe": {"planner.page.drawing"},
     "pydantic": {"planner.report.document", "planner.report.trial_document"},
 }
 #: What only the child of a trial may import.
@@ -44,6 +46,7 @@ FLOORS = (
     ),
     ("planner.report",),
     ("planner.pictures",),
+    ("planner.page",),
     ("planner.service",),
     ("planner.cli", "planner.api"),
 )

@@ -19,6 +19,7 @@ from planner.cli.options import (
     workload_options,
 )
 from planner.cli.output import Output
+from planner.cli.page_options import RecordedCommand
 from planner.cli.picture_options import NO_PICTURES, PictureOptions, picture_options
 from planner.cli.trial_options import TrialOptions, fit_trial_options
 from planner.cli.typed_names import complete_model
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # what plans is loaded when it plans: help and completion com
     from planner.service.result import FitResult
 
 
-@click.command("fit")
+@click.command("fit", cls=RecordedCommand)
 @click.argument("target", shell_complete=complete_model)
 @apply(
     workload_options(),
@@ -95,7 +96,7 @@ def fit(
         _print_drafts(result.findings, output)
     else:
         _print(result, output)
-    pictures.write(result.findings, output)  # before the document, so that there is one, of answer or failure
+    pictures.write(result, output)  # before the document, so that there is one, of answer or failure
     if output.json_target is not None:
         output.document(result.report())
     return result.exit_code

@@ -1,16 +1,20 @@
-"""The options that draw what a `fit` found, and what they need before any work begins."""
+"""The options that draw what a `fit` found, in pictures or as a page, and what they need before any work."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from model_catalog.errors import UsageError
+from planner.cli.options import apply
 from planner.cli.output import Output
+from planner.cli.page_options import check_page, page_option, write_page
 from planner.cli.typed_names import complete_file
-from planner.report.findings import Findings
+
+if TYPE_CHECKING:
+    from planner.service.result import FitResult
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 #: Said here too, because ``planner.pictures`` is slow to import; a test holds both to be the same.
@@ -30,21 +34,24 @@ def _plot_file(_context: click.Context, parameter: click.Parameter, given: str |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureOptions:
-    """Where pictures go; None: nowhere."""
+    """Where pictures and page go; None: nowhere."""
 
     plot: str | None = None
+    html: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "PictureOptions":
         """Out of what click read."""
-        return cls(plot=given["plot"])
+        return cls(plot=given["plot"], html=given["html"])
 
     def prepare(self) -> None:
-        """Find out at once whether pictures can be drawn at all.
+        """Find out at once whether pictures can be drawn at all, and a page can be written.
 
         Raises:
-            UsageError: matplotlib is not installed, or does not load.
+            UsageError: a library is not installed, or does not load; the page's place will not do.
         """
+        if self.html is not None:
+            check_page(self.html)
         if self.plot is None:
             return
         try:
@@ -56,20 +63,24 @@ class PictureOptions:
                 hint="pip install 'specplan[plot]'",
             ) from cause
 
-    def write(self, findings: Findings, output: Output) -> None:
-        """Draw what was found into the file that was asked for.
+    def write(self, result: "FitResult", output: Output) -> None:
+        """Draw what was found, once, into the files that were asked for.
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: a file cannot be written.
         """
-        if self.plot is None:
+        if self.plot is None and self.html is None:
             return
         from planner.pictures import draw, left_out, write_pictures  # noqa: PLC0415 - as above
 
         output.advance("drawing")
-        for why in left_out(findings):
-            output.note("no_picture", why)
-        write_pictures(draw(findings), self.plot)
+        missing, pictures = left_out(result.findings), draw(result.findings)
+        if self.plot is not None:
+            for why in missing:
+                output.note("no_picture", why)
+            write_pictures(pictures, self.plot)
+        if self.html is not None:
+            write_page(result, self.html, pictures, missing)
 
 
 NO_PICTURES: Final = PictureOptions()
@@ -77,10 +88,13 @@ NO_PICTURES: Final = PictureOptions()
 
 def picture_options() -> Callable[[Decorated], Decorated]:
     """What is drawn, and where it goes."""
-    return click.option(
-        "--plot",
-        metavar="FILE",
-        callback=_plot_file,
-        shell_complete=complete_file,
-        help="Draw memory, what fits, speed and KV tokens: .png, .svg or .pdf.",
+    return apply(
+        click.option(
+            "--plot",
+            metavar="FILE",
+            callback=_plot_file,
+            shell_complete=complete_file,
+            help="Draw memory, what fits, speed and KV tokens: .png, .svg or .pdf.",
+        ),
+        page_option(),
     )

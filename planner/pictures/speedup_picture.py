@@ -8,6 +8,7 @@ from matplotlib.ticker import FixedLocator
 
 from planner.pictures.page import FAINT, INK, Page, Picture, lighter, short_name
 from planner.report.findings import Findings, JudgedDraft
+from planner.report.plain import safe_line
 from planner.speculation.mean_length import mean_acceptance_length
 from planner.speculation.ranges import Range
 
@@ -55,7 +56,7 @@ def speedup_picture(findings: Findings) -> Picture | None:
     for number, (_, at, value, interval) in enumerate(measured):
         error = None if interval is None else [[value - interval.low], [interval.high - value]]
         axes.errorbar(
-            at, value, yerror=error, marker=_MARKERS[number], markersize=6, color=INK, markerfacecolor="white",
+            at, value, yerr=error, marker=_MARKERS[number], markersize=6, color=INK, markerfacecolor="white",
             capsize=3, linestyle="", zorder=4,
         )  # fmt: skip
     axes.axhline(1.0, color=INK, linewidth=1.4, linestyle="--", zorder=1)
@@ -97,7 +98,7 @@ def measured_speedups(findings: Findings) -> list[Measured]:
         figures = trial.document["speedup"]
         known = figures["low"] is not None and figures["high"] is not None
         span = trial.speedup if known else None
-        name = f"{short_name(draft.name, 34)}, {trial.source}"
+        name = f"{short_name(draft.name, 34)}, {safe_line(trial.source)}"
         found.append((name, trial.num_speculative_tokens, float(figures["value"]), span))
     return found[:_MOST_TRIALS]
 
