@@ -3,10 +3,13 @@
 import ast
 import contextlib
 import html
+import http.server
 import io
 import json
 import re
 import shlex
+import subprocess
+import threading
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -190,6 +193,10 @@ def test_every_paragraph_begins_in_persian(page: Path) -> None:
         (r"\u200c\u200c|\u200c[\s،؛؟.»)]|[\s«(]\u200c", "a half-space at the edge of a word"),
         (rf"[{LETTER}][,;?]", "Latin punctuation after a Persian letter"),
         (r" [،؛؟:.](?![\w/])", "a space before punctuation"),
+        (
+            r"(?<=[A-Za-z])(?<!Code)\)?، ?\(?(?!Code)[A-Za-z]",
+            "Latin words beside a comma are ordered left to right: write «و» or «یا»",
+        ),
         (rf"[،؛؟](?=[{LETTER}])", "no space after punctuation"),
         (r"«\s|\s»", "a space inside quotation marks"),
         (r"(?<![A-Za-z0-9._/+-])[0-9]+(?:[.,][0-9]+)*(?![A-Za-z0-9.])", "Latin digits in Persian prose"),
@@ -214,6 +221,9 @@ def test_figures_are_those_of_the_transcripts(page: Path) -> None:
 
 
 #: Figures in code that are in no transcript: checked by a test below, or facts of an engine's releases.
+FIRST_EMITTED = (
+    "specplan fit Qwen/Qwen3-8B --draft Qwen/Qwen3-0.6B --context 8192 --batch 4 --gpu a100-40gb --offline"
+)
 DEFAULTS_AND_RELEASES = {
     "docs/fa/memory.md": {"16.38 GB"},
     "docs/fa/choose-a-draft.md": {"152,064", "151,936"},
@@ -261,6 +271,15 @@ def test_the_best_speedups_at_a_cost_ratio() -> None:
     for cost, digits in ((0.02, 2), (0.1, 1), (0.2, 1)):
         best = max(geometric_length(0.8, k) / (k * cost + 1) for k in range(1, 33))
         assert f"| {persian(cost, digits)} | {persian(best, 2)} |" in page
+
+
+def test_the_sum_of_the_cache() -> None:
+    """Of both models, from their transcripts: sequences × tokens × bytes a token."""
+    page = PERSIAN / "memory.md"
+    [(per_target, per_draft)] = re.findall(r"\(([\d,]+) \+ ([\d,]+)\) B", "".join(blocks(page, "text")))
+    assert all(f"KV cache {figure} B per token" in shown(page) for figure in (per_target, per_draft))
+    total = 4 * 8192 * (int(per_target.replace(",", "")) + int(per_draft.replace(",", "")))
+    assert f"4 × 8,192 × ({per_target} + {per_draft}) B = {total:,} B = {total / GIB:.2f} GiB" in text_of(page)
 
 
 def test_gigabytes_are_not_gibibytes() -> None:
@@ -331,7 +350,8 @@ def sessions() -> Iterator[object]:
     for page in PAGES:
         for block in blocks(page, "bash"):
             if not block.startswith("# specplan fit "):
-                yield pytest.param(block.splitlines(), id=f"{where(page)}: {block.splitlines()[0]}")
+                lines = block.replace("\\\n", " ").splitlines()
+                yield pytest.param(lines, id=f"{where(page)}: {' '.join(lines[0].split())}")
 
 
 @pytest.mark.parametrize("lines", list(sessions()))
@@ -345,11 +365,43 @@ def test_shell_blocks_run(lines: Sequence[str], capsys: pytest.CaptureFixture[st
         elif words[0] == "pip":
             assert words[1] == "install"
             assert set(re.findall(r"\[(\w+)\]", words[2])) <= set(project["optional-dependencies"])
+        elif words[0] == "curl":
+            ask_a_server(words)
         else:
             assert words[0] == "specplan", line
             # tests/cli run the embedded pair.
             typed = [*words[1:], "--help"] if words[1] == "trial" else words[1:]
             assert main(typed) == 0, capsys.readouterr().err
+
+
+def ask_a_server(words: Sequence[str]) -> None:
+    """Runs a request against a server that only keeps what it is asked: one of the two that vLLM answers."""
+    asked: list[tuple[str, str]] = []
+
+    class Keeper(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append((f"{self.command} {self.path} {self.headers.get('Content-Type', '')}", body.decode()))
+            self.send_response(200)
+            self.end_headers()
+
+        do_GET = do_POST = answer  # noqa: N815 (names of the standard library)
+
+        def log_message(self, text: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = f"127.0.0.1:{server.server_port}"
+        told = [word.replace("localhost:8000", here) for word in words]
+        subprocess.run([*told, "--noproxy", "*", "--fail", "--max-time", "20"], check=True)
+        server.shutdown()
+    [(request, body)] = asked
+    if body:
+        assert request == "POST /v1/completions application/json"
+        assert json.loads(body)["model"] in report_of(FIRST_EMITTED)["recommendation"]["command"]
+    else:
+        assert request.startswith("GET /metrics")
 
 
 def test_options_and_commands_are_ours(capsys: pytest.CaptureFixture[str]) -> None:
