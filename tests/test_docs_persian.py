@@ -417,6 +417,17 @@ def test_options_and_commands_are_ours(capsys: pytest.CaptureFixture[str]) -> No
     assert [name for name in COMMANDS if f"specplan {name}" not in told] == []
 
 
+def test_fields_of_the_report_are_there() -> None:
+    fields = re.findall(r"^\| `(\w+(?:\.\w+)*)` \|", text_of(PERSIAN / "using-specplan.md"), re.MULTILINE)
+    fields = [field for field in fields if "." in field]
+    assert len(fields) >= 5
+    for field in fields:
+        value: Any = report_of(FIRST_EMITTED)
+        for key in field.split("."):
+            value = value[key]
+        assert value
+
+
 @pytest.mark.parametrize("page", [PAGES[0], PERSIAN / "using-specplan.md"], ids=where)
 def test_exit_codes_are_all_told(page: Path) -> None:
     codes = {code for _, code in EXIT_OF_ERROR} | set(EXIT_OF_ANSWER.values()) | {1}
