@@ -26,10 +26,12 @@ from model_catalog.errors import (
     NetworkError,
 )
 from model_catalog.hub_answers import DESCRIPTION_LIMIT_BYTES, RepoDescription, Wanted, read_description
+from model_catalog.hub_cache import cached_commit, newest_snapshot
 from model_catalog.hub_errors import (
     OFFLINE_HINT,
     BodyBreaksOffError,
     HubCall,
+    ascii_only,
     asked_to_wait,
     may_pass,
     redact,
@@ -215,10 +217,10 @@ def _from_disk(
 def _from_hub_cache(ref: RepoRef, revision: str, cache: Path) -> ModelSnapshot | None:
     """The model in ``<cache>/models--org--name/snapshots/<commit>``, as far as it was downloaded."""
     base = cache / "--".join(("models", *ref.repo_id.split("/")))
-    commit = revision if is_commit(revision) else _cached_commit(base, revision)
+    commit = revision if is_commit(revision) else cached_commit(base, revision)
     notes: tuple[str, ...] = ()
     if not commit and ref.revision is None:
-        commit = _newest_snapshot(base / "snapshots")
+        commit = newest_snapshot(base / "snapshots")
         notes = ("the Hub's cache does not say at which commit main is: the newest one on disk was taken",)
     folder = base / "snapshots" / commit
     if not is_commit(commit) or not (folder / "config.json").is_file():
@@ -236,22 +238,12 @@ def _from_hub_cache(ref: RepoRef, revision: str, cache: Path) -> ModelSnapshot |
     return read_snapshot(files, origin)
 
 
-def _cached_commit(base: Path, revision: str) -> str:
-    """The commit that the cache's ``refs`` give for a branch, or an empty string."""
+def _client_headers() -> dict[str, str]:
+    """The client's own, with its token; without one where the token's file cannot be read."""
     try:
-        place = (base / "refs" / revision).resolve()
-        inside = place.is_relative_to(base.resolve()) and place.is_file() and place.stat().st_size < 100
-        return place.read_text(encoding="ascii").strip() if inside else ""
-    except (OSError, ValueError):
-        return ""
-
-
-def _newest_snapshot(snapshots: Path) -> str:
-    try:
-        folders = [folder for folder in snapshots.iterdir() if is_commit(folder.name)]
-        return max(folders, key=lambda folder: folder.stat().st_mtime).name if folders else ""
+        return build_hf_headers(library_name="specplan")
     except OSError:
-        return ""
+        return build_hf_headers(library_name="specplan", token=False)
 
 
 class _HubClient:
@@ -265,7 +257,7 @@ class _HubClient:
         self._revision = revision
         self._commit = revision
         self._deadline = time.monotonic() + limits.deadline_seconds
-        self._headers = {**build_hf_headers(library_name="specplan"), "Accept-Encoding": "identity"}
+        self._headers = {**_client_headers(), "Accept-Encoding": "identity"}
         token = self._headers.get("authorization", "").removeprefix("Bearer ") or None
         self._call = HubCall(repo_id=ref.repo_id, revision=revision, token=token, site=site)
 
@@ -365,7 +357,8 @@ class _HubClient:
             if response.status_code >= 400:
                 # The client's judge reads a body without limit and quotes it, so it is given a safe copy.
                 body = self._body(response.iter_raw(), ERROR_LIMIT_BYTES, call, whole=False)
-                kept = {n: redact(response.headers[n], call.token) for n in ERROR_HEADERS if n in response.headers}
+                told = {name: response.headers[name] for name in ERROR_HEADERS if name in response.headers}
+                kept = {name: ascii_only(redact(value, call.token)) for name, value in told.items()}
                 shown = redact(body[:ERROR_LIMIT_BYTES].decode("utf-8", "replace"), call.token)
                 copy = type(response)(response.status_code, headers=kept, text=shown, request=response.request)
                 hf_raise_for_status(copy)

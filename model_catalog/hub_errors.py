@@ -87,6 +87,11 @@ def redact(text: str, token: str | None = None) -> str:
     return _TOKEN_LIKE.sub("***", text)
 
 
+def ascii_only(text: str) -> str:
+    """A header's value as the client can take it back: a proxy may send any byte."""
+    return text.encode("ascii", "replace").decode("ascii")
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether asking again soon may help: time-outs, breaks, 429 and 5xx, but no dead address or refusal."""
     names = {foreign.__name__ for foreign in type(error).__mro__}
@@ -193,6 +198,19 @@ _GATED: Final = _by_token(
         "accept the licence on its page, {site}/{repo}, with that account, then try again",
     ),
 )
+#: The Hub says that a repo is gated in a header; a proxy that forbids the Hub says 403 without it.
+_REFUSED: Final = _by_token(
+    without=_says(
+        ModelGatedError,
+        "access is refused (403): the repo may be gated, or a proxy on the way forbids it",
+        "see its page, {site}/{repo}; if that asks for it, run `hf auth login` or set HF_TOKEN",
+    ),
+    having=_says(
+        ModelGatedError,
+        "access is refused (403): the token may lack a permission, or a proxy on the way forbids it",
+        "see its page, {site}/{repo}, with the token's account, and the token's permissions on gated repos",
+    ),
+)
 _NO_FILE: Final = _says(
     ModelNotFoundError,
     "the repo has no {what}",
@@ -221,7 +239,7 @@ _UNKNOWN: Final = _says(HubServerError, "the Hub client failed for {what} ({name
 
 _STATUS_JUDGES: Final[Mapping[int, _Judge]] = {
     401: _HIDDEN,
-    403: _GATED,
+    403: _REFUSED,
     404: _says(ModelNotFoundError, "the Hub has no {what}", _NAME_HINT),
     408: _TOO_SLOW,
     410: _says(ModelNotFoundError, "the Hub no longer has {what}", _NAME_HINT),

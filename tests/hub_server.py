@@ -7,6 +7,8 @@ It keeps repos in memory, answers the requests that reading a model takes, and r
 import hashlib
 import json
 import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -110,6 +112,8 @@ class Fault:
     announced: int | None = None  #: a Content-Length of one's own
     ignore_range: bool = False
     drop: bool = False  #: close the connection without an answer
+    reset_after: bytes | None = None  #: send these bytes in place of an answer, and reset the connection
+    without: tuple[str, ...] = ()  #: headers that are not sent; without a length the body ends with the connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ class HubServer:
         self.repos: dict[str, HubRepo] = {}
         self.seen: list[Seen] = []
         self.bytes_sent = 0
+        self.elsewhere = ""
         self.stopping = threading.Event()
         self._faults: list[tuple[re.Pattern[str], Fault, list[int]]] = []
         self._lock = threading.Lock()
@@ -163,8 +168,9 @@ class HubServer:
         self.repos[repo.repo_id] = repo
         return repo
 
-    def fail(self, path_pattern: str, fault: Fault, *, times: int = 1_000_000) -> None:
-        """Let answers go wrong whose path matches, so many times."""
+    def fail(self, path_pattern: str, fault: Fault, *, times: int = 1_000_000, elsewhere: str = "") -> None:
+        """Let answers go wrong whose path matches, so many times; ``elsewhere``: what a header may lead to."""
+        self.elsewhere = elsewhere
         self._faults.append((re.compile(path_pattern), fault, [times]))
 
     def heal(self) -> None:
@@ -209,6 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.stopping.wait(self.fault.delay_seconds)
         if self.fault.drop:
             self.close_connection = True
+        elif self.fault.reset_after is not None:
+            self.close_connection = True
+            self.wfile.write(self.fault.reset_after)
+            # Closed with this option a connection is reset, not ended.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif self.fault.status is not None:
             body = b"{}" if self.fault.body is None else self.fault.body
             self._send(self.fault.status, {}, Sparse(head=body, size=len(body)), 0, len(body))
@@ -267,7 +278,11 @@ class _Handler(BaseHTTPRequestHandler):
         length = end - start if self.fault.announced is None else self.fault.announced
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(length), **self.fault.headers}.items():
-            self.send_header(name, value)
+            if name not in self.fault.without:
+                place = value.replace("{elsewhere}", self.hub.elsewhere).replace("{path}", self.path)
+                self.send_header(name, place)
+        if "Content-Length" in self.fault.without:
+            self.send_header("Connection", "close")
         try:
             self.end_headers()
             if self.command != "HEAD":

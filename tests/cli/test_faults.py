@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_nvml.build import break_library, build_library, find_compiler, scenario_environment
 from hub_server import HubRepo, HubServer
+from huggingface_hub import hf_hub_download
 from injected.devices import DEVICE_CASES, DeviceCase
 from injected.hub import HUB_CASES, HubCase
 from injected.record import Fault
@@ -30,6 +31,15 @@ from planner.report.document import FailureReport, Report, read_report
 ROOT = Path(__file__).resolve().parents[2]
 START = ("-m", "planner.cli.main")
 #: The command with less patience for the driver than users are given.
+IN_A_HURRY = """
+import sys
+from dataclasses import replace
+from model_catalog import hub
+from planner.cli.main import run
+given = hub.load_snapshot.__kwdefaults__
+given["limits"] = replace(given["limits"], deadline_seconds=float(sys.argv.pop(1)))
+run()
+"""
 IMPATIENT = """
 import sys
 from planner import nvml
@@ -96,14 +106,31 @@ def held(ran: Ran, case: Fault) -> None:
 
 def hub_command(case: HubCase, home: Path) -> Ran:
     arguments = ["fit", case.target, "--gpu", "l4", "--context", "128", "--draft", "none", "--json", "-"]
-    with HubServer() as server:
-        server.add(HubRepo(repo_id="org/tiny", files=case.files, gated=case.gated))
+    repo = HubRepo(repo_id="org/tiny", files=case.files, gated=case.gated)
+    with HubServer() as server, HubServer() as elsewhere:
+        server.add(repo)
+        elsewhere.add(replace(repo, gated=False))
         environment = {"HF_ENDPOINT": server.url, **case.environment}
         if case.warm:
             assert run(home, arguments, environment).exit_code == 0
+        if case.downloaded:
+            for name in case.files:
+                cache = home / ".cache" / "huggingface" / "hub"
+                hf_hub_download("org/tiny", name, endpoint=server.url, cache_dir=cache)
+        if case.spoil is not None:
+            case.spoil(home)
         for pattern, fault in case.faults.items():
-            server.fail(pattern, fault)
-        return run(home, [*arguments, *case.options], environment)
+            server.fail(pattern, fault, elsewhere=elsewhere.url)
+        start = START if case.patience_seconds is None else ("-c", IN_A_HURRY, str(case.patience_seconds))
+        ran = run(home, [*arguments, *case.options], environment, start=start)
+    assert bool(elsewhere.seen) == case.elsewhere
+    assert {asked.authorization for asked in elsewhere.seen} <= {None}
+    token = case.environment.get("HF_TOKEN")
+    if token is not None:
+        assert any(asked.authorization == f"Bearer {token}" for asked in server.seen)
+        written = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+        assert token.encode() not in ran.out.encode() + ran.err.encode() + written
+    return ran
 
 
 @pytest.fixture(scope="module")
