@@ -9,7 +9,7 @@ GPU ?= h100-80gb:2
 FIT_ARGS ?=
 ORACLE_PYTHON ?= $(SPECPLAN_VLLM_PYTHON)
 
-.PHONY: fit plan trial test lint types bench bench-trial accuracy reference oracle dist clean
+.PHONY: fit plan trial test lint types docs bench bench-trial accuracy reference oracle dist clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,10 @@ $(BIN)/.dev: $(BIN)/.installed
 
 $(BIN)/.trial: $(BIN)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[trial]'
+	touch $@
+
+$(BIN)/.docs: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 # A plan, then a measured trial of the embedded pairs on the CPU: a draft that helps and one that hurts.
@@ -46,6 +50,11 @@ lint: $(BIN)/.dev
 
 types: $(BIN)/.dev
 	$(BIN)/mypy
+
+# The documentation as a site that needs no network: open build/site/index.html.
+docs: $(BIN)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 # Half an hour on a quiet machine; `make accuracy` puts its figures into docs/accuracy.md.
 bench-trial: $(BIN)/.dev

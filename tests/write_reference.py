@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/``: exit codes and error codes, and the command line, out of the code itself.
+"""Writes ``docs/reference/``: command line, exit codes and faults, and what its siblings make of code and data.
 
 Run from the repository's root: ``make reference``. ``test_reference`` holds the pages to the code.
 """
@@ -16,6 +16,9 @@ from injected.hub import HUB_CASES
 from injected.record import Fault
 from injected.text import TEXT_CASES
 from injected.trial import WORKER_CASES
+from reference_data import engines_page, gpus_page, models_page
+from reference_report import report_page
+from reference_text import MADE, escaped, listed, page_text, table
 
 from model_catalog.errors import SpecplanError
 from planner.cli.main import COMMANDS, group
@@ -25,7 +28,6 @@ from planner.service.exit_codes import EXIT_INTERRUPTED, EXIT_OF_ERROR, EXITS_OF
 from planner.trial.failures import MEANINGS
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
-_MADE: Final = "This page is made from the code (`make reference`); a test holds it to the code."
 _EXIT_CODES: Final = re.compile(r"^Exit code (?=\d+: )(.*?)$", re.MULTILINE | re.DOTALL)
 _ONE_CODE: Final = re.compile(r"(\d+): (.*?)\.(?=\s+\d+: |\s*$)", re.DOTALL)
 #: The convention of our help texts: what stands for a default that depends on something.
@@ -99,7 +101,7 @@ def exit_codes_page() -> str:
     lines = [
         "# Exit codes, error codes, schemas",
         "",
-        _MADE,
+        MADE,
         "",
         "Answers go to stdout, everything else to stderr. A failure is two lines there, `error:` and `hint:`.",
         "With `--json -` stdout holds exactly one JSON document, of a failure too; with `--json PATH` the",
@@ -109,7 +111,7 @@ def exit_codes_page() -> str:
         "",
         *table(["exit", "meaning"], [(str(code), text) for code, text in MEANING_OF_EXIT.items()]),
         "",
-        f"Every command may end with {_listed(EXITS_OF_ALL)}. What the others mean depends on the command:",
+        f"Every command may end with {listed(EXITS_OF_ALL)}. What the others mean depends on the command:",
         "",
     ]
     rows = [(f"`{name}`", str(code), text) for name in COMMANDS for code, text in exit_codes(name).items()]
@@ -135,21 +137,21 @@ def exit_codes_page() -> str:
         "",
         "[Which faults are injected in the tests, and what comes of them](faults.md).",
     ]
-    return _text(lines)
+    return page_text(lines)
 
 
 def command_line_page() -> str:
     context = click.Context(group, info_name="specplan", terminal_width=80, **group.context_settings)
-    lines = ["# The command line", "", _MADE, "", "```text", group.get_help(context), "```"]
+    lines = ["# The command line", "", MADE, "", "```text", group.get_help(context), "```"]
     for name in COMMANDS:
         command = command_of(name)
         inner = click.Context(command, info_name=name, parent=context)
         lines += ["", f"## {name}", "", "```text", command.get_usage(inner), "```", ""]
         for paragraph in paragraphs(command):
-            lines += [_escaped(paragraph), ""]
+            lines += [escaped(paragraph), ""]
         rows = [_option_row(option, inner) for option in command.params if isinstance(option, click.Option)]
         lines += table(["option", "default", "what it says"], rows) if rows else ["It takes no options."]
-    return _text(lines)
+    return page_text(lines)
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
@@ -192,30 +194,17 @@ def faults_page() -> str:
             for fault in cases
         ]
         lines += ["", f"## {title}", "", *table(["fault", "exit", "code", "it is told"], rows)]
-    return _text(lines)
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *([_escaped(cell) for cell in row] for row in rows)]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _listed(codes: Sequence[int]) -> str:
-    return f"{', '.join(map(str, codes[:-1]))} and {codes[-1]}"
-
-
-def _text(lines: Sequence[str]) -> str:
-    return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")) + "\n"
+    return page_text(lines)
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "exit-codes.md": exit_codes_page,
     "command-line.md": command_line_page,
     "faults.md": faults_page,
+    "report.md": report_page,
+    "engines.md": engines_page,
+    "gpus.md": gpus_page,
+    "models.md": models_page,
 }
 
 

@@ -370,14 +370,6 @@ def test_a_folder_that_cannot_be_written_is_told(
 
 
 PIECES = ["0", "-1", "99999999999", "1e9", "'", "{", "(", "\x00", "\n", "None", "=7,"]
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "calibrate.md"
-
-
-def test_the_guides_transcript_is_real(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "server.log").write_bytes(LLAMA.read_bytes())
-    command, _, printed = GUIDE.read_text(encoding="utf-8").partition("```text\n$ specplan ")[2].partition("\n")
-    assert main([*command.split(), "--offline"]) == 0
-    assert capsys.readouterr().out == printed.partition("```")[0]
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
