@@ -42,11 +42,15 @@ class FitMap:
 
     ``shortest_tokens``: where the map begins; at its last row nothing is possible from there on, or the engine
     takes no more sequences. ``longest_tokens``: the longest context that the models allow, None where no config
-    states one. ``unknown``: a reading or a size is missing, so of what is not impossible nothing is known.
+    states one; ``most_batch``: the most sequences that the engine takes, None where the map ends before that;
+    ``searched_tokens``: no edge is sought beyond it. ``unknown``: a reading or a size is missing, so
+    of what is not impossible nothing is known.
     """
 
     shortest_tokens: int
     longest_tokens: int | None
+    searched_tokens: int
+    most_batch: int | None
     rows: tuple[FitEdges, ...]
     unknown: bool
 
@@ -67,21 +71,30 @@ def map_fit(
     make_plan(serving, devices, engine, with_pool=False)
     shortest = shortest_context(serving) if shortest_tokens is None else shortest_tokens
     plans = _Plans(serving, devices, engine)
-    limit = longest_context(serving)
+    stated = longest_context(serving)
+    limit = max(stated, serving.workload.context_tokens)  # a longer one is refused, unless none is stated
     rows: list[FitEdges] = []
-    unknown = False
+    unknown, refused = False, False
     for batch in _batches(serving.workload.batch, plans.corners(limit)):
         first = plans.at(shortest, batch)
         if first is None:
+            refused = True
             break
         unknown = unknown or first.verdict.answer is Answer.UNKNOWN
         row = plans.edges(batch, limit, rows[-1] if rows else None)
         rows.append(row)
         if batch > serving.workload.batch and (row.possible_tokens or 0) < shortest:
             break
+    most = None
+    if refused and rows:
+        most = plans.most_batch(shortest, rows[-1].batch)
+        if most > rows[-1].batch:
+            rows.append(plans.edges(most, limit, rows[-1]))
     return FitMap(
         shortest_tokens=shortest,
-        longest_tokens=limit if limit < MOST_CONTEXT else None,
+        longest_tokens=stated if stated < MOST_CONTEXT else None,
+        searched_tokens=limit,
+        most_batch=most,
         rows=tuple(rows),
         unknown=unknown,
     )
@@ -120,6 +133,11 @@ class _Plans:
             except UsageError:
                 self._made[place] = None
         return self._made[place]
+
+    def most_batch(self, context_tokens: int, taken: int) -> int:
+        """The most sequences that the engine takes, given that it takes ``taken`` and not twice as many."""
+        takes = self._holder(lambda _: True, context_tokens=context_tokens)
+        return largest_that(takes, 2 * taken, taken, step=max(1, taken // _STEP_PART)) or taken
 
     def corners(self, limit: int) -> set[int]:
         """The largest batches at which the longest context still has each of the answers: an edge bends there."""

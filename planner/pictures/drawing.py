@@ -2,7 +2,7 @@
 
 from planner.pictures.map_picture import map_picture
 from planner.pictures.memory_picture import memory_picture
-from planner.pictures.page import Picture, drawing_style
+from planner.pictures.page import Picture, drawing_style, short_name
 from planner.pictures.speedup_picture import measured_speedups, predicted_speedups, speedup_picture
 from planner.pictures.tokens_picture import tokens_picture
 from planner.report.findings import Findings
@@ -30,7 +30,7 @@ def left_out(findings: Findings) -> tuple[str, ...]:
         why = "no draft was asked for" if findings.worth is None and not findings.drafts else "no draft will do"
         return (f"no pictures of speed and of KV tokens: {why}",)
     if shown.set_up is None:
-        return (f"no pictures of the pair's memory: {shown.name} cannot be planned",)
+        return (f"no pictures of the pair's memory: {short_name(shown.name)} cannot be planned",)
     missing = []
     if not (predicted_speedups(shown) or measured_speedups(findings)):
         missing.append("no picture of speed: no prediction and no trial has a figure for this load")

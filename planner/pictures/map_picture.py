@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from planner.fit_map import FitEdges, FitMap, map_fit, shortest_context
-from planner.pictures.page import DRAFT_HATCH, INK, Page, Picture, power_ticks, short_name
+from planner.pictures.page import INK, Page, Picture, power_ticks, short_name
 from planner.planning import Plan
 from planner.report.findings import Findings
 from planner.report.words import count, percent_up
@@ -22,7 +22,8 @@ _TIGHT: Final = "#f0b64a"
 _NOT: Final = "#a94a48"
 _UNKNOWN: Final = "#ffffff"
 _BEYOND: Final = "#8c8c8c"
-_TIGHT_HATCH, _UNKNOWN_HATCH, _BEYOND_HATCH = "///", "...", "xxx"
+_SHARE_HATCH: Final = "|||||"
+_TIGHT_HATCH, _UNKNOWN_HATCH, _BEYOND_HATCH = "///", "---", "xxx"
 #: Marks of a row or a context that are not on the map: far outside of its axes, as these are logarithmic.
 _NOWHERE: Final = 0.01
 
@@ -52,7 +53,7 @@ def map_picture(findings: Findings) -> Picture:
         _draw_regions(axes, fit_map, plan, limits)
         axes.plot(
             [work.context_tokens], [work.batch], marker="*", markersize=13, color="white", markeredgecolor=INK,
-            markeredgewidth=1.2, zorder=5, linestyle="",
+            markeredgewidth=1.2, zorder=5, linestyle="", clip_on=False,
         )  # fmt: skip
         _set_up_axes(axes, limits)
         axes.set_title(_panel_title(findings, plan), loc="left")
@@ -80,21 +81,24 @@ def _limits(maps: Sequence[FitMap], context: int, batch: int) -> tuple[float, fl
     longest = [fit_map.longest_tokens for fit_map in maps if fit_map.longest_tokens is not None]
     right = 2.0 * max(context, *edges)
     if longest and min(longest) <= right:
-        right = max(1.5 * max(longest), 1.5 * context) if max(longest) <= 2 * right else right
-    tops = [fit_map.rows[-1].batch for fit_map in maps if fit_map.rows]
-    return maps[0].shortest_tokens, right, 0.75, max(*tops, 2 * batch, 4)
+        right = 1.5 * max(longest)
+    if not longest:
+        right = min(right, *(fit_map.searched_tokens for fit_map in maps))
+    tops = [fit_map.rows[-1].batch for fit_map in maps if not fit_map.unknown or _may_not_fit(fit_map)]
+    return maps[0].shortest_tokens, right, 0.75, max(*tops, 2 * batch, 64 if not tops else 4)
 
 
 def _draw_regions(axes: Axes, fit_map: FitMap, plan: Plan, limits: tuple[float, float, float, float]) -> None:
-    left, right, bottom, _ = limits
+    left, right, bottom, top = limits
     rows = fit_map.rows
     axes.set_facecolor(_NOT)
     if rows:
-        batches = [bottom, *(row.batch for row in rows)]
+        # A row stands for its whole batch: the first and the last reach half a sequence beyond.
+        batches = [bottom, *(row.batch for row in rows), rows[-1].batch + 0.5]
 
         def reach(edge: Edge) -> list[float]:
             found = [float(edge(row) or _NOWHERE) for row in rows]
-            return [found[0], *found]
+            return [found[0], *found, found[-1]]
 
         possible, fits = reach(lambda row: row.possible_tokens), reach(lambda row: row.fits_tokens)
         share = reach(lambda row: row.share_tokens)
@@ -104,17 +108,26 @@ def _draw_regions(axes: Axes, fit_map: FitMap, plan: Plan, limits: tuple[float, 
             axes.fill_betweenx(batches, left, fits, facecolor=_FITS, edgecolor=INK, linewidth=0)
             axes.plot(fits, batches, color=INK, linewidth=1.4)
         axes.plot(possible, batches, color=INK, linewidth=1.2, linestyle="--")
-        if plan.serving.draft is not None and any(s < p for s, p in zip(share, possible, strict=True)):
-            over = [max(s, left) for s in share]
+        if plan.serving.draft is not None and _over_share(fit_map):
             axes.fill_betweenx(
-                batches, over, [max(s, p) for s, p in zip(over, possible, strict=True)],
-                facecolor="none", edgecolor=INK, linewidth=0, hatch=DRAFT_HATCH,
+                batches, share, [max(s, p) for s, p in zip(share, possible, strict=True)],
+                facecolor="none", edgecolor=INK, linewidth=0, hatch=_SHARE_HATCH,
             )  # fmt: skip
             axes.plot(share, batches, color=INK, linewidth=1.2, linestyle=":")
+    beyond: dict[str, Any] = {"facecolor": _BEYOND, "edgecolor": INK, "hatch": _BEYOND_HATCH}
+    if fit_map.most_batch is not None:
+        axes.axhspan(fit_map.most_batch + 0.5, top, linewidth=0, **beyond)
     if fit_map.longest_tokens is not None and fit_map.longest_tokens < right:
-        axes.axvspan(
-            fit_map.longest_tokens, right, facecolor=_BEYOND, edgecolor=INK, linewidth=0, hatch=_BEYOND_HATCH
-        )
+        axes.axvspan(fit_map.longest_tokens, right, linewidth=0, **beyond)
+
+
+def _may_not_fit(fit_map: FitMap) -> bool:
+    return any((row.possible_tokens or 0) < fit_map.searched_tokens for row in fit_map.rows)
+
+
+def _over_share(fit_map: FitMap) -> bool:
+    """Whether the draft is over its share somewhere where the pair is not impossible."""
+    return any((row.share_tokens or 0) < (row.possible_tokens or 0) for row in fit_map.rows)
 
 
 def _set_up_axes(axes: Axes, limits: tuple[float, float, float, float]) -> None:
@@ -142,14 +155,15 @@ def _legend(maps: Sequence[FitMap], plans: Sequence[Plan]) -> tuple[tuple[Any, s
         handles += [(patch(_FITS), "fits"), (patch(_TIGHT, _TIGHT_HATCH), "tight: it may fit")]
     if any(fit_map.unknown for fit_map in maps):
         handles.append((patch(_UNKNOWN, _UNKNOWN_HATCH), "cannot tell: a figure is missing"))
-    handles.append((patch(_NOT), "does not fit"))
-    if len(plans) > 1:
-        share = percent_up(plans[1].serving.workload.draft_budget_share)
-        handles.append((patch("white", DRAFT_HATCH), f"the draft takes more than {share} of a device"))
-    if any(fit_map.longest_tokens is not None for fit_map in maps):
-        handles.append((patch(_BEYOND, _BEYOND_HATCH), "longer than the models allow"))
+    if any(_may_not_fit(fit_map) for fit_map in maps):
+        handles.append((patch(_NOT), "does not fit"))
+    if any(_over_share(fit_map) for fit_map in maps):
+        share = percent_up(plans[0].serving.workload.draft_budget_share)
+        handles.append((patch("white", _SHARE_HATCH), f"the draft takes more than {share} of a device"))
+    if any(fit_map.longest_tokens is not None or fit_map.most_batch is not None for fit_map in maps):
+        handles.append((patch(_BEYOND, _BEYOND_HATCH), "more than the models or the engine allow"))
     star = Line2D([], [], marker="*", markersize=11, color="white", markeredgecolor=INK, linestyle="")
-    handles.append((star, f"asked for: {count(work.batch, 'sequence')} of {work.context_tokens:,} tokens"))
+    handles.append((star, f"asked for: {count(work.batch, 'sequence')} of {count(work.context_tokens, 'token')}"))
     return tuple(handles)
 
 

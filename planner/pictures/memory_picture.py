@@ -13,6 +13,7 @@ from planner.pictures.page import (
     DRAFT_HATCH,
     FAINT,
     INK,
+    MARGIN_INCHES,
     MAYBE_HATCH,
     TERM_COLORS,
     WIDTH_INCHES,
@@ -24,11 +25,11 @@ from planner.pictures.page import (
 )
 from planner.planning import Plan
 from planner.report.findings import Findings
-from planner.report.rows import rank_title, verdict_sentence
+from planner.report.rows import rank_title, verdict_sentences
 from planner.report.words import GROUP_NAMES, count, need, room
 
 _BAR_INCHES: Final = 0.36
-_LABEL_INCHES, _FIGURE_INCHES = 1.85, 1.75
+_LABEL_INCHES, _FIGURE_INCHES = 1.85, 2.1
 _TITLE_INCHES: Final = 0.3
 _EDGE_STYLES: Final = {BUDGET: "-", PINNED: "-", FREE: "--", LIMIT: ":"}
 #: Pieces below this part of the axis carry no figure of their own.
@@ -56,7 +57,7 @@ def memory_picture(findings: Findings) -> Picture:
     for position, rank in enumerate(ranks):
         if len(ranks) > 1:
             beside = axes.get_yaxis_transform()
-            left = -_LABEL_INCHES / (WIDTH_INCHES - _LABEL_INCHES - _FIGURE_INCHES)
+            left = (MARGIN_INCHES - _LABEL_INCHES) / (WIDTH_INCHES - _LABEL_INCHES - _FIGURE_INCHES)
             axes.text(left, here + 0.22, _rank_name(plan, position), transform=beside, weight="bold")
             here += _TITLE_INCHES
         for bar in rank:
@@ -66,6 +67,7 @@ def memory_picture(findings: Findings) -> Picture:
             here += _BAR_INCHES
     axes.set_yticks([middle for middle, _ in ticks], [label for _, label in ticks])
     axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(len(ranks) == 1)  # it would cut through the ranks' names
     axes.set_xlabel("Memory (GiB)")
     axes.xaxis.grid(visible=True, color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -100,9 +102,8 @@ def _draw_segment(axes: Axes, segment: Segment, middle: float, widest: int) -> N
         hatchcolor=hatch_ink(color) if segment.certain else INK,
     )
     if segment.certain and not segment.of_draft and segment.size_bytes > widest * _LABELLED_PART:
-        axes.text(
-            start + size / 2, middle, f"{size:.1f}", ha="center", va="center", fontsize=7.5, color=hatch_ink(color)
-        )
+        ink = hatch_ink(color)
+        axes.text(start + size / 2, middle, f"{size:,.1f}", ha="center", va="center", fontsize=7.5, color=ink)
 
 
 def _hatch(segment: Segment) -> str:
@@ -158,9 +159,9 @@ def _subtitle(findings: Findings, plan: Plan) -> str:
     what = f"{target} alone"
     if plan.serving.draft is not None and draft is not None:
         what = f"{target} with {short_name(draft.name)}"
-    sentence = verdict_sentence(plan)
-    asked = f"{count(work.batch, 'sequence')} of {work.context_tokens:,} tokens"
-    return f"{what}, {asked}, {plan.engine.name} {plan.engine.version}. {sentence.word}: {sentence.text}"
+    told = [f"{said.lead}{said.word}: {said.text}" for said in verdict_sentences(findings) if said.word]
+    asked = f"{count(work.batch, 'sequence')} of {count(work.context_tokens, 'token')}"
+    return f"{what}, {asked}, {plan.engine.name} {plan.engine.version}. {' '.join(told)}"
 
 
 def _notes(plan: Plan) -> list[str]:

@@ -25,7 +25,7 @@ _LINE_INCHES: Final = 0.17
 _TITLE_INCHES: Final = 0.32
 _AXIS_INCHES: Final = 0.55  #: tick labels and the axis' own label
 _LEGEND_ROW_INCHES: Final = 0.19
-_LINE_CHARACTERS: Final = 126
+_LINE_CHARACTERS: Final = 128
 
 #: The five terms, from dark to light: told apart in greyscale and by readers who see few colours.
 TERM_COLORS: Final = {
@@ -37,7 +37,7 @@ TERM_COLORS: Final = {
 }
 INK: Final = "#1a1a1a"
 FAINT: Final = "#d9d9d9"
-DRAFT_HATCH: Final = "...."
+DRAFT_HATCH: Final = "\\\\\\\\\\"
 MAYBE_HATCH: Final = "/////"
 
 _STYLE: Final[dict[str, Any]] = {
@@ -102,7 +102,7 @@ class Page:
         """A figure with axes of this height beside each other, the title above, legend and notes below them."""
         subtitle = _wrapped(self.subtitle)
         notes = [line for note in self.notes for line in _wrapped(note)]
-        above = MARGIN_INCHES + _TITLE_INCHES + _LINE_INCHES * len(subtitle) + 0.3
+        above = MARGIN_INCHES + _TITLE_INCHES + _LINE_INCHES * len(subtitle) + 0.27
         legend_rows = math.ceil(len(self.legend) / self.legend_columns)
         below_legend = MARGIN_INCHES + (_LINE_INCHES * len(notes) + 0.1 if notes else 0)
         below = below_legend + _LEGEND_ROW_INCHES * legend_rows + _AXIS_INCHES

@@ -1,5 +1,6 @@
 """Draws the decode speed against k: the predicted range at each k, and what trials measured."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from matplotlib.lines import Line2D
@@ -8,7 +9,6 @@ from matplotlib.ticker import FixedLocator
 
 from planner.pictures.page import FAINT, INK, Page, Picture, lighter, short_name
 from planner.report.findings import Findings, JudgedDraft
-from planner.report.plain import safe_line
 from planner.speculation.mean_length import mean_acceptance_length
 from planner.speculation.ranges import Range
 
@@ -27,13 +27,14 @@ def speedup_picture(findings: Findings) -> Picture | None:
     if shown is None or not (predicted or measured):
         return None
     k = shown.draft.num_speculative_tokens
-    ks = sorted({*predicted, *(point[1] for point in measured), k})
+    named = {*predicted, *(point.k for point in measured), k}
+    ks = list(range(max(1, min(named)), max(named) + 1))
     page = Page(
         title="Decode speed against tokens drafted a step",
         subtitle=_subtitle(findings, shown),
         legend=_legend(shown, predicted, measured),
         legend_columns=2,
-        notes=() if shown.offer.prediction is None else shown.offer.prediction.notes,
+        notes=_notes(shown, measured),
     )
     figure, (axes,) = page.lay_out(_PANEL_INCHES, left_inches=0.85)
     for at, span in predicted.items():
@@ -53,15 +54,31 @@ def speedup_picture(findings: Findings) -> Picture | None:
         )
     lengths = most_speedups(shown, ks)
     axes.plot(list(lengths), list(lengths.values()), color=INK, linestyle=":", linewidth=1.2, marker=".", zorder=3)
-    for number, (_, at, value, interval) in enumerate(measured):
-        error = None if interval is None else [[value - interval.low], [interval.high - value]]
+    for number, point in enumerate(measured):
+        interval = point.interval
+        error = None if interval is None else [[point.value - interval.low], [interval.high - point.value]]
         axes.errorbar(
-            at, value, yerr=error, marker=_MARKERS[number], markersize=6, color=INK, markerfacecolor="white",
-            capsize=3, linestyle="", zorder=4,
-        )  # fmt: skip
+            point.k,
+            point.value,
+            yerr=error,
+            marker=_MARKERS[number],
+            markersize=6,
+            color=INK,
+            markerfacecolor="white",
+            capsize=3,
+            linestyle="",
+            zorder=4,
+        )
     axes.axhline(1.0, color=INK, linewidth=1.4, linestyle="--", zorder=1)
     axes.set_xlim(min(ks) - 0.6, max(ks) + 0.6)
-    axes.set_ylim(0, None)
+    # An interval of few prompts may reach anywhere: the axis follows the values, the legend tells the interval.
+    tops = [
+        *(span.high for span in predicted.values()),
+        *lengths.values(),
+        *(point.value for point in measured),
+        1.5,
+    ]
+    axes.set_ylim(0, 1.12 * max(tops))
     axes.xaxis.set_major_locator(FixedLocator(ks))
     axes.set_xlabel("Tokens drafted a step, num_speculative_tokens (k)")
     axes.set_ylabel("× plain decoding")
@@ -70,7 +87,21 @@ def speedup_picture(findings: Findings) -> Picture | None:
     return Picture(name="speedup", title=page.title, alt=_alt(shown, k, predicted, measured), figure=figure)
 
 
-Measured = tuple[str, int, float, Range | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A trial's speedup; ``interval`` (95 %) is None where one prompt was measured."""
+
+    name: str
+    k: int
+    value: float
+    interval: Range | None
+    source: str
+
+    @property
+    def text(self) -> str:
+        """``2.17 (1.66 – 2.84) ×``."""
+        span = self.interval
+        return f"{self.value:.2f} ×" if span is None else f"{self.value:.2f} ({span.low:.2f} – {span.high:.2f}) ×"
 
 
 def predicted_speedups(draft: JudgedDraft | None) -> dict[int, Range]:
@@ -89,7 +120,7 @@ def most_speedups(draft: JudgedDraft, ks: list[int]) -> dict[int, float]:
 
 
 def measured_speedups(findings: Findings) -> list[Measured]:
-    """Name, k, value and 95 % interval (None where one prompt was measured) of each trial with a speedup."""
+    """The trials that have a speedup, of the best drafts first."""
     found: list[Measured] = []
     for draft in findings.drafts:
         trial = draft.trial
@@ -97,10 +128,22 @@ def measured_speedups(findings: Findings) -> list[Measured]:
             continue
         figures = trial.document["speedup"]
         known = figures["low"] is not None and figures["high"] is not None
-        span = trial.speedup if known else None
-        name = f"{short_name(draft.name, 34)}, {safe_line(trial.source)}"
-        found.append((name, trial.num_speculative_tokens, float(figures["value"]), span))
+        found.append(
+            Measured(
+                name=short_name(draft.name, 34),
+                k=trial.num_speculative_tokens,
+                value=float(figures["value"]),
+                interval=trial.speedup if known else None,
+                source=trial.source,
+            )
+        )
     return found[:_MOST_TRIALS]
+
+
+def _notes(shown: JudgedDraft, measured: list[Measured]) -> tuple[str, ...]:
+    notes = [] if shown.offer.prediction is None else list(shown.offer.prediction.notes)
+    notes += dict.fromkeys(point.source for point in measured)
+    return tuple(f"{note[0].upper()}{note[1:]}." for note in notes)
 
 
 def _subtitle(findings: Findings, shown: JudgedDraft) -> str:
@@ -129,9 +172,9 @@ def _legend(
     if shown.offer.prediction is not None:
         line = Line2D([], [], color=INK, linestyle=":", linewidth=1.2, marker=".")
         handles.append((line, "L, tokens a pass at most: the speed if drafts were free"))
-    for number, (name, _, _, _) in enumerate(measured):
+    for number, point in enumerate(measured):
         marker = Line2D([], [], color=INK, marker=_MARKERS[number], markerfacecolor="white", linestyle="")
-        handles.append((marker, name))
+        handles.append((marker, f"measured: {point.text} with {point.name}"))
     return tuple(handles)
 
 
@@ -141,7 +184,5 @@ def _alt(shown: JudgedDraft, k: int, predicted: dict[int, Range], measured: list
         told.append(f"{predicted[k].low:.2f} to {predicted[k].high:.2f} × plain decoding predicted at k = {k}")
     elif predicted:
         told.append(f"predictions for k = {min(predicted)} to {max(predicted)}, none for the planned {k}")
-    for name, at, value, span in measured:
-        interval = "" if span is None else f" ({span.low:.2f} to {span.high:.2f})"
-        told.append(f"{value:.2f} ×{interval} at k = {at} with {name}")
+    told += [f"{point.text} measured at k = {point.k} with {point.name}" for point in measured]
     return f"Decode speed with {short_name(shown.name)}: {'; '.join(told)}."

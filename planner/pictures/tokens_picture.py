@@ -22,7 +22,7 @@ def tokens_picture(findings: Findings) -> Picture | None:
         return None
     alone, pair = cost.kv_tokens_alone, cost.kv_tokens_pair
     plan = findings.told.plan
-    rows = (("Target alone", alone, _ALONE), (f"With {short_name(shown.name, 22)}", pair, _PAIR))
+    rows = (("Target alone", alone, _ALONE), (f"With {short_name(shown.name, 20)}", pair, _PAIR))
     page = Page(
         title="KV tokens that the draft costs",
         subtitle=f"Tokens in the pool of {plan.engine.name} {plan.engine.version} at the same memory fraction. "
@@ -32,7 +32,7 @@ def tokens_picture(findings: Findings) -> Picture | None:
             (Patch(facecolor="white", edgecolor=INK, hatch=MAYBE_HATCH, linewidth=0.5), "from low to high bound"),
         ),
     )
-    figure, (axes,) = page.lay_out(_ROW_INCHES * 2, left_inches=1.85, right_inches=1.75)
+    figure, (axes,) = page.lay_out(_ROW_INCHES * 2, left_inches=1.85, right_inches=2.1)
     for position, (_, span, color) in enumerate(rows):
         axes.barh(position, span.low, height=0.62, facecolor=color, edgecolor=INK, linewidth=0.5)
         axes.barh(
