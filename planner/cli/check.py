@@ -131,7 +131,7 @@ def command(report: str, **given: object) -> int:
 def _check(report: str, options: CheckOptions, output: Output) -> "Checked":
     from planner.cli.check_beside import beside_differences  # noqa: PLC0415 - nothing of it for --help
     from planner.report.check_document import Checked  # noqa: PLC0415 - as above
-    from planner.report.check_text import progress_line, reason_of  # noqa: PLC0415 - as above
+    from planner.report.check_text import reason_of, waiting_text  # noqa: PLC0415 - as above
     from planner.report.saved_plan import read_saved_report  # noqa: PLC0415 - pydantic is slow to import
 
     saved = read_saved_report(_read(report), report)
@@ -140,12 +140,14 @@ def _check(report: str, options: CheckOptions, output: Output) -> "Checked":
         listed, visible = _devices(saved.plan)
         return recheck(saved.plan, listed, visible, require_free_bytes=options.require_free)
 
-    def tell(found: Recheck | None, failure: HardwareError | None, left_seconds: float) -> None:
-        text = reason_of(found.differences) if found is not None else failure.message if failure else ""
-        output.rewrite(progress_line(text, left_seconds))
+    with output.step("looking at the devices") as step:
 
-    found, waited = look_until(look, options.wait or 0.0, tell)
-    output.end_line()
+        def tell(found: Recheck | None, failure: HardwareError | None, left_seconds: float) -> None:
+            text = reason_of(found.differences) if found is not None else failure.message if failure else ""
+            step.say(waiting_text(text))
+            step.at_most(left_seconds)
+
+        found, waited = look_until(look, options.wait or 0.0, tell)
     beside = beside_differences(
         saved,
         offline=options.offline,
@@ -238,10 +240,13 @@ def _tell(checked: "Checked", options: CheckOptions, output: Output) -> int:
         UsageError: a file cannot be written. The document comes last, so that there is one, of answer or failure.
     """
     from planner.report.check_document import check_mapping  # noqa: PLC0415 - as above
-    from planner.report.check_text import check_text, verdict_line  # noqa: PLC0415 - as above
+    from planner.report.check_text import check_text, quiet_line  # noqa: PLC0415 - as above
 
     exit_code = EXIT_OF_STANDING[checked.standing]
-    output.answer(verdict_line(checked) if output.quiet else check_text(checked))
+    if output.quiet:
+        output.answer_line(quiet_line(checked))
+    else:
+        output.answer(check_text(checked))
     _write_files(checked.name, checked, options, exit_code)
     output.document(check_mapping(checked, exit_code))
     return exit_code

@@ -108,9 +108,9 @@ def _on_hub(model: SavedModel, *, asks_hub: bool, output: Output) -> Iterator[Di
             Code.MODEL_NOT_COMPARED, Level.DOUBT, model, "is no name or revision that the Hub may be asked"
         )
         return
-    output.advance(f"asking the Hub about {model.repo_id}")
     try:
-        now = _asked(RepoRef(repo_id=model.repo_id, revision=branch))
+        with output.step(f"asking the Hub about {model.repo_id}"):
+            now = _asked(RepoRef(repo_id=model.repo_id, revision=branch))
     except NetworkError as error:
         yield _told(Code.MODEL_NOT_COMPARED, Level.NOTE, model, f"the Hub could not be asked: {error.message}")
         return

@@ -237,7 +237,8 @@ def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
     from planner.report.text import fit_text  # noqa: PLC0415 - as above
     from planner.service.result import fit_document  # noqa: PLC0415 - as above
 
-    planned = plan_command(reading.settings, given, output)
+    with output.step("planning the command"):
+        planned = plan_command(reading.settings, given, output)
     corrected = None
     if planned.corrections:
         plan = planned.corrections[0].plan
@@ -258,7 +259,7 @@ def _answer(reading: Reading, given: dict[str, Any], output: Output) -> int:
     exit_code = EXIT_OF_ANSWER[answer.answer]
     found = planned.findings
     if output.quiet:
-        output.answer(command_line(answer))
+        output.answer_line(command_line(answer))
     elif output.wants_words:
         body = "" if found is None else fit_text(found, planned.facts, verbose=planned.options.verbose)
         output.answer(command_text(answer, body, verbose=planned.options.verbose))

@@ -23,7 +23,8 @@ def command(**given: object) -> int:
     Exit code 0: the devices were asked. 6: they cannot be.
     """
     output = read_output(given)
-    reading = read_devices()
+    with output.step("asking the NVIDIA driver"):
+        reading = read_devices()
     visible = visible_devices(reading.devices, os.environ)
     if output.json_target is not None:
         output.document(_document(reading, visible))
@@ -50,7 +51,7 @@ def devices_text(reading: DeviceReading, visible: tuple[Device, ...]) -> str:
         )
     driver, cuda = reading.driver_version or "unknown", reading.cuda_version or "unknown"
     lines = [f"Driver {safe_line(driver)}, CUDA {safe_line(cuda)}"]
-    lines += ["", table(rows, ["#", "Device", "Total", "CUDA's total", "Free"], "llrrr")]
+    lines += ["", table(rows, ["#", "Device", "Total", "CUDA's total", "Free"], "llrrr", fold=1)]
     for device in reading.devices:
         details = [*device.notes, *_processes(device)]
         if details:

@@ -62,7 +62,10 @@ def command(**given: object) -> int:
     """
     output = read_output(given)
     python = given["engine_python"]
-    checks = run_checks(offline=bool(given["offline"]), engine_python=python if isinstance(python, str) else None)
+    with output.step("looking around"):
+        checks = run_checks(
+            offline=bool(given["offline"]), engine_python=python if isinstance(python, str) else None
+        )
     exit_code = EXIT_HARDWARE if any(check.state == "broken" for check in checks) else EXIT_OK
     output.document(
         {

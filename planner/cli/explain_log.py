@@ -47,12 +47,16 @@ def command(file: str, **given: object) -> int:
     output = read_output(given)
     log = read_log(_read(file, output))
     log = replace(log, settings=with_options(log.settings, given))
-    planned = plan_log(log, log.settings, dict(given), output)
+    with output.step("planning the same start"):
+        planned = plan_log(log, log.settings, dict(given), output)
     answer = _compared(log, planned)
     if given["save"]:
         answer = _save(answer, planned, file)
     exit_code = _exit_code(answer)
-    output.answer(log_line(answer) if output.quiet else log_text(answer))
+    if output.quiet:
+        output.answer_line(log_line(answer))
+    else:
+        output.answer(log_text(answer))
     output.document(
         {
             **document_head("explain-log", exit_code),

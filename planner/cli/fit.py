@@ -124,17 +124,22 @@ def _print(result: "FitResult", output: Output) -> None:
     if output.quiet:
         from planner.report.text import answer_line  # noqa: PLC0415 - the table library is not needed for JSON
 
-        output.answer(answer_line(result.findings))
+        output.answer_line(answer_line(result.findings))
         return
     options = result.options
     output.answer(result.text(verbose=options.verbose, explain=options.explain, color=True))
 
 
 def _print_drafts(findings: "Findings", output: Output) -> None:
-    from planner.report.draft_text import drafts_block, drafts_header, worth_block  # noqa: PLC0415 - as above
+    from planner.report.draft_text import (  # noqa: PLC0415 - as above
+        drafts_block,
+        drafts_header,
+        drafts_line,
+        worth_block,
+    )
 
-    if output.wants_words:
-        blocks = [drafts_block(findings)]
-        if not output.quiet:
-            blocks = [drafts_header(findings), *blocks, worth_block(findings)]
+    if output.quiet:
+        output.answer_line(drafts_line(findings))
+    elif output.wants_words:
+        blocks = [drafts_header(findings), drafts_block(findings), worth_block(findings)]
         output.answer("\n\n".join(block for block in blocks if block))

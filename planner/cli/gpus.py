@@ -68,7 +68,7 @@ def _list(output: Output) -> int:
     if output.quiet:
         output.answer("\n".join(row[0] for row in rows))
     else:
-        output.answer(table(rows, ["--gpu", "Name", "Memory", "Known"], "llrl"))
+        output.answer(table(rows, ["--gpu", "Name", "Memory", "Known"], "llrl", fold=1))
     return EXIT_OK
 
 
@@ -82,10 +82,12 @@ def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
         output.note(remark.code, remark.text)
     serving = Serving(target=target, draft=drafts[0] if drafts else None, workload=workload)
     holdings = []
-    for gpu in declared_gpus():
-        # Machines that share their memory with the host hold one such device.
-        found = fewest_devices(serving, gpu.device(), engine, COUNTS[:1] if gpu.unified else COUNTS)
-        holdings.append(Holding(gpu=gpu, count=found and found[0], plan=found and found[1]))
+    with output.step("planning for each GPU") as step:
+        for number, gpu in enumerate(declared_gpus()):
+            step.count(number, len(declared_gpus()))
+            # Machines that share their memory with the host hold one such device.
+            found = fewest_devices(serving, gpu.device(), engine, COUNTS[:1] if gpu.unified else COUNTS)
+            holdings.append(Holding(gpu=gpu, count=found and found[0], plan=found and found[1]))
     if not any(holding.count for holding in holdings):
         make_plan(serving, (declared_gpus()[0].device(),), engine)  # a request that no device could serve is told
     # Without the size of all weights nothing holds for certain, and nothing is known not to.
@@ -118,7 +120,7 @@ def _holdings_text(holdings: list[Holding], *, quiet: bool) -> str:
     for holding in fitting:
         spare = _spare(holding)
         rows.append((f"{holding.gpu.key}:{holding.count}", holding.gpu.name, "" if spare is None else room(spare)))
-    lines = table(rows, ["--gpu", "Name", "Left of the budget"], "llr")
+    lines = table(rows, ["--gpu", "Name", "Left of the budget"], "llr", fold=1)
     missing = len(holdings) - len(fitting)
     rest = f"\n\n{missing} others do not hold it, not even {COUNTS[-1]} of them." if missing else ""
     return lines + rest

@@ -3,15 +3,17 @@
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TextIO
 
+from planner.cli.status_line import STATUS_LINE
 from planner.report.files import write_file
 from planner.report.plain import document_text, safe_block
+from planner.service.remarks import Step, UnseenStep
 from planner.verdict import Reason
 
 STDOUT: Final = "-"
-_LINE_WIDTH: Final = 79
 _ASCII_LOCALES: Final = frozenset({"C", "POSIX"})
 ColorChoice = Literal["auto", "always", "never"]
 _ASCII: Final = str.maketrans({"–": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
@@ -41,6 +43,12 @@ class Output:
         if self.wants_words:
             _write(sys.stdout, text, color=self._colored(sys.stdout))
 
+    def answer_line(self, text: str) -> None:
+        """Print an answer that is one line, cut to what a log takes."""
+        from planner.report.words import one_line  # noqa: PLC0415 - only with --quiet
+
+        self.answer(one_line(text))
+
     def note(self, code: str, text: str) -> None:
         """Say something beside the answer; ``code`` is for scripts."""
         self.remarks.append(Reason(code=code, text=text))
@@ -52,27 +60,14 @@ class Output:
         self.remarks.append(Reason(code=code, text=text))
         _write(sys.stderr, f"warning: {text}")
 
-    def advance(self, text: str) -> None:
-        """Say what is being done, for people who watch."""
-        if self.shows_progress:
-            _write(sys.stderr, text)
+    def step(self, text: str) -> AbstractContextManager[Step]:
+        """What is being done while the block runs, for people who wait."""
+        return STATUS_LINE.step(text) if self.progress and not self.quiet else nullcontext(UnseenStep())
 
     @property
-    def shows_progress(self) -> bool:
-        """Whether somebody watches who wants to see it."""
+    def shows_bars(self) -> bool:
+        """Whether somebody watches who wants to see how far a download has come."""
         return self.progress and not self.quiet and sys.stderr.isatty()
-
-    def rewrite(self, text: str) -> None:
-        """Say how far something has come, over the line that said so before."""
-        if self.shows_progress:
-            sys.stderr.write(f"\r\x1b[2K{safe_block(text, color=False)[:_LINE_WIDTH]}")
-            sys.stderr.flush()
-
-    def end_line(self) -> None:
-        """Wipe the line that ``rewrite`` left."""
-        if self.shows_progress:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document where it was asked for, if it was.
@@ -98,7 +93,8 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
     """
     text = document_text(document)
     if target == STDOUT:
-        sys.stdout.write(text)
+        with STATUS_LINE.wiped():
+            sys.stdout.write(text)
         return
     write_file(text, target, option="--json", what="document")
 
@@ -115,4 +111,5 @@ def _write(stream: TextIO, text: str, *, color: bool = False) -> None:
         encoding = "ascii"  # Python would write UTF-8 all the same
     if encoding.lower().replace("-", "") != "utf8":
         shown = shown.translate(_ASCII).encode(encoding, errors="backslashreplace").decode(encoding)
-    stream.write(shown + "\n")
+    with STATUS_LINE.wiped():
+        stream.write(shown + "\n")

@@ -15,7 +15,7 @@ from planner import nvml
 from planner.cli.output import Output
 from planner.cli.trial_hints import with_engine_hint
 from planner.cli.trial_options import TrialOptions
-from planner.cli.trial_progress import TrialProgress
+from planner.cli.trial_progress import LOADING, TrialProgress
 from planner.cli.trial_weights import PairFolders, pair_folders
 from planner.devices import Device, DeviceSource
 from planner.errors import TRIAL_INTERRUPTED, TrialError
@@ -235,22 +235,21 @@ def _patience(backend: Backend, request: TrialRequest, plan: Plan) -> Deadlines:
 def _run(
     job: PairJob, request: TrialRequest, plan: Plan, devices: Sequence[Device], output: Output
 ) -> tuple[Outcome, Watched]:
-    progress = TrialProgress(output, request.seconds)
     backend, on_gpu = job.backend, job.device_kind == "cuda"
     watch = DeviceWatch(read=lambda: read_again(devices))
     try:
-        outcome = run_trial(
-            request,
-            deadlines=_patience(backend, request, plan),
-            command=backend.command(job.options.engine_python if backend.needs_engine_python else None),
-            environment={**backend.environment(request), **(_visible(devices) if on_gpu else {})},
-            watch=progress.see,
-            started=watch.start if on_gpu else lambda _: None,
-        )
+        with output.step("trial"), output.step(LOADING) as step:
+            outcome = run_trial(
+                request,
+                deadlines=_patience(backend, request, plan),
+                command=backend.command(job.options.engine_python if backend.needs_engine_python else None),
+                environment={**backend.environment(request), **(_visible(devices) if on_gpu else {})},
+                watch=TrialProgress(step, request.seconds).see,
+                started=watch.start if on_gpu else lambda _: None,
+            )
     except TrialError as error:
         raise with_engine_hint(error, backend.name) from error.__cause__
     finally:
-        progress.end()
         watched = watch.stop()
     return outcome, watched
 

@@ -73,8 +73,8 @@ class PictureOptions:
             return
         from planner.pictures import draw, left_out, write_pictures  # noqa: PLC0415 - as above
 
-        output.advance("drawing")
-        missing, pictures = left_out(result.findings), draw(result.findings)
+        with output.step("drawing"):
+            missing, pictures = left_out(result.findings), draw(result.findings)
         if self.plot is not None:
             for why in missing:
                 output.note("no_picture", why)

@@ -112,7 +112,8 @@ def command(target: str, draft: str, **given: object) -> int:
             "trial": document,
         }
     )
-    output.answer(trial_text(target, draft, found, quiet=output.quiet))
+    told = trial_text(target, draft, found, quiet=output.quiet)
+    (output.answer_line if output.quiet else output.answer)(told)
     return exit_code
 
 
@@ -132,7 +133,9 @@ def _devices(choice: object, output: Output) -> Sequence[Device]:
         return (host_device(),)
     named = choice if isinstance(choice, str) else None
     try:
-        return select_devices(read_devices().devices, choice=named, environ=os.environ)
+        with output.step("asking the NVIDIA driver"):
+            found = read_devices().devices
+        return select_devices(found, choice=named, environ=os.environ)
     except HardwareError as error:
         if named is not None:
             raise

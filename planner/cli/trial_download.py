@@ -17,4 +17,4 @@ def download(model: Model, output: Output) -> Path:
     size = download_size_bytes(model.snapshot)
     told = "of unknown size" if size is None else need_bytes(size)
     output.note("download", f"fetching {model.snapshot.repo_id}, {told}")
-    return download_model(model.snapshot, show_progress=output.shows_progress)
+    return download_model(model.snapshot, show_progress=output.shows_bars)

@@ -71,9 +71,9 @@ def real_folder(model: Model, options: TrialOptions, output: Output) -> Path | N
     """
     snapshot = model.snapshot
     if snapshot.repo_id in EMBEDDED:
-        output.advance("making the embedded pair")
         root = cache_folder().parent
-        make_embedded(root)
+        with output.step("making the embedded pair"):
+            make_embedded(root)
         return embedded_folder(root, snapshot.repo_id)
     if snapshot.folder is not None:
         folder = Path(snapshot.folder)

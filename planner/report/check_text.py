@@ -1,5 +1,6 @@
 """What a check found, in words. Every name in it comes from a file or a driver, so each is made safe."""
 
+import re
 from typing import Final
 
 from planner.recheck.records import Code, Difference, Level, RankNow, Standing
@@ -21,12 +22,26 @@ _LEVELS: Final[dict[Level, tuple[str, Style | None]]] = {
 _WORST_FIRST: Final = (Level.BREAKS, Level.DOUBT, Level.NOTE)
 #: A name beyond this length says nothing to people; whatever is longer was made to fill a terminal.
 _LONGEST: Final = 300
+#: A card's UUID at the end of a subject; its first group tells cards of one machine apart.
+_UUID: Final = re.compile(r"\(((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]*\)$")
 
 
 def verdict_line(checked: Checked) -> str:
     """``HOLDS: ...``, the whole answer in a line."""
     word, style = _WORDS[checked.standing]
     return f"{paint(word, style)}: {_why(checked)}"
+
+
+def quiet_line(checked: Checked) -> str:
+    """The answer, and of a plan that does not hold the worst reason: who took the memory, where that is it."""
+    if checked.standing is Standing.HOLDS:
+        return verdict_line(checked)
+    word, style = _WORDS[checked.standing]
+    worst = min(checked.differences, key=lambda found: _WORST_FIRST.index(found.level))
+    uuid = _UUID.search(worst.subject)
+    subject = worst.subject if uuid is None else uuid[1]
+    text = _holder(checked).removeprefix("; ") or _shown(worst.text)
+    return f"{paint(word, style)}: {_shown(subject)}: {text}"
 
 
 def check_text(checked: Checked) -> str:
@@ -47,9 +62,9 @@ def check_text(checked: Checked) -> str:
     return "\n\n".join(blocks)
 
 
-def progress_line(text: str, left_seconds: float) -> str:
+def waiting_text(text: str) -> str:
     """What is waited for."""
-    return f"waiting, {left_seconds:.0f} s left: {_shown(text)}"
+    return f"waiting: {_shown(text)}"
 
 
 def reason_of(checked_differences: tuple[Difference, ...]) -> str:
@@ -93,7 +108,7 @@ def _ranks(ranks: tuple[RankNow, ...]) -> str:
         )
         for now in ranks
     ]
-    return table(rows, ["#", "Device", "Free then", "Free now", "Headroom"], "llrrr")
+    return table(rows, ["#", "Device", "Free then", "Free now", "Headroom"], "llrrr", fold=1)
 
 
 def _difference(difference: Difference) -> list[str]:

@@ -16,8 +16,9 @@ from planner.report.draft_rows import (
 )
 from planner.report.findings import Findings, JudgedDraft
 from planner.report.plain import paint, safe_line
+from planner.report.rows import answer_sentence
 from planner.report.tables import table
-from planner.report.words import count, device_line, wrapped
+from planner.report.words import WIDEST, count, device_line, page_width, wrapped
 from planner.speculation.diagnosis import Problem
 
 #: Leaves 80 columns for the whole row.
@@ -37,13 +38,24 @@ def drafts_header(findings: Findings) -> str:
     return "\n".join(wrapped(text, indent=2))
 
 
+def drafts_line(findings: Findings) -> str:
+    """The best draft and how many will do, in one line; or why none does."""
+    accepted = [row for row in draft_rows(findings) if row.rank is not None]
+    if not accepted:
+        return answer_sentence(findings).line
+    best, others = accepted[0], len(accepted) - 1
+    more = f"; {others} more will do" if others else ""
+    return (
+        f"{paint('BEST', 'good')}: {best.name} ({best.method}, {best.k} a step), {best.speed}, {best.fits}{more}."
+    )
+
+
 def drafts_block(findings: Findings) -> str:
     """The table of all candidates and the reasons of those that will not do; empty where none was considered."""
     rows = draft_rows(findings)
     blocks = []
     if rows:
-        cells = [_cells(row) for row in rows]
-        blocks.append(table(cells, ["", "Draft", "By", "k", "Decode speed", "Share", "Fits"], "rllrlrl"))
+        blocks.append(_wide(rows) if page_width() == WIDEST else _narrow(rows))
     reasons = [*_reasons(rows), *_left_out(findings)]
     if reasons:
         blocks.append("\n".join(reasons))
@@ -108,9 +120,25 @@ def elsewhere_block(elsewhere: Sequence[Elsewhere]) -> str:
     return "\n\n".join(blocks)
 
 
-def _cells(row: DraftRow) -> tuple[str, ...]:
-    rank = "-" if row.rank is None else str(row.rank)
-    return (rank, _folded(row.name), row.method, row.k, row.speed, row.share, row.fits)
+def _wide(rows: Sequence[DraftRow]) -> str:
+    cells = [(_rank(row), _folded(row.name), row.method, row.k, row.speed, row.share, row.fits) for row in rows]
+    return table(cells, ["", "Draft", "By", "k", "Decode speed", "Share", "Fits"], "rllrlrl")
+
+
+def _narrow(rows: Sequence[DraftRow]) -> str:
+    """Each name on a line of its own, above the figures."""
+    cells = [("", row.method, row.k, row.speed, row.share, row.fits) for row in rows]
+    lines = table(cells, ["  ", "Draft, by", "k", "Decode speed", "Share", "Fits"], "llrlrl").splitlines()
+    told = [line for row, figures in zip(rows, lines[2:], strict=True) for line in (_named(row), figures)]
+    return "\n".join([*lines[:2], *told])
+
+
+def _named(row: DraftRow) -> str:
+    return f"{_rank(row):>2}  {row.name}"
+
+
+def _rank(row: DraftRow) -> str:
+    return "-" if row.rank is None else str(row.rank)
 
 
 def _folded(name: str) -> str:

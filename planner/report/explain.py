@@ -8,7 +8,7 @@ from model_catalog.architecture import Assumption
 from planner.memory.breakdown import LineItem
 from planner.planning import Plan
 from planner.report.plain import safe_line
-from planner.report.words import GROUP_NAMES, WIDTH, need
+from planner.report.words import GROUP_NAMES, need, page_width
 
 
 def explain_text(plan: Plan, assumptions: Sequence[Assumption] = ()) -> str:
@@ -75,4 +75,4 @@ def _where(item: LineItem) -> str:
 
 
 def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return textwrap.wrap(text, page_width(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

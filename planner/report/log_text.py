@@ -99,7 +99,7 @@ def _settings(log: StartLog) -> list[str]:
 
 def _table(lines: Sequence[LogLine]) -> str:
     rows = [(LINE_NAMES[line.code], _planned(line), _figure(line, line.measured), _where(line)) for line in lines]
-    return table(rows, ["Line", "Planned", "The log", "It lies"], "lrrl")
+    return table(rows, ["Line", "Planned", "The log", "It lies"], "lrrl", fold=3)
 
 
 def _planned(line: LogLine) -> str:

@@ -97,7 +97,7 @@ def _rank_block(rank_plan: RankPlan, plan: Plan, title: str, *, verbose: bool) -
         if row.kind in {"line", "part"}:
             label = f"  {label}"
         shown.append((paint(label, "heading") if row.kind == "total" else label, row.memory, row.known))
-    return table(shown, [title, "Memory", "Known"], "lrl")
+    return table(shown, [title, "Memory", "Known"], "lrl", fold=2)
 
 
 def _remedies(set_up: SetUp) -> str:

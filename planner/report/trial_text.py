@@ -187,7 +187,7 @@ def _tasks(tasks: Mapping[str, Any]) -> str:
         speedup, length = found["speedup"], found["mean_acceptance_length"]
         spread = "" if speedup["low"] is None else f"{speedup['low']:.2f} – {speedup['high']:.2f}"
         rows.append((task, str(found["prompts"]), f"{length['value']:.2f}", f"{speedup['value']:.2f} ×", spread))
-    return table(rows, ["Task", "Prompts", "Tokens a pass", "Speedup", "95 %"], "lrrrl")
+    return table(rows, ["Task", "Prompts", "Tokens a pass", "Speedup", "95 %"], "lrrrl", fold=0)
 
 
 def _labelled(rows: list[tuple[str, str]], width: int = _LABEL_WIDTH) -> list[str]:

@@ -1,6 +1,8 @@
 """Figures in words: the only place where bytes become GiB for people. Needs are rounded up, room down."""
 
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from typing import Final
@@ -11,7 +13,11 @@ from planner.devices import Device
 from planner.memory.breakdown import Group, LineItem
 from planner.report.plain import without_color
 
-WIDTH: Final = 80
+#: Columns of a page of text, and what it is laid out for on a terminal that has fewer.
+WIDEST: Final = 80
+NARROWEST: Final = 60
+#: Of an answer in one line.
+LINE_LENGTH: Final = 120
 #: A character with the colour sequences that begin before it and end after it.
 _COLORED_CHARACTER: Final = re.compile(r"(?:\x1b\[[0-9;]*m)*\S(?:\x1b\[0m)*")
 GROUP_NAMES: Final = {
@@ -79,12 +85,33 @@ def device_line(devices: tuple[Device, ...]) -> str:
     return ", ".join(f"{number} × {name} ({source})" for (name, source), number in kinds.items())
 
 
+def page_width() -> int:
+    """Columns of a page: 80, or as many as the terminal has where they are fewer, but never below 60."""
+    if not sys.stdout.isatty():
+        return WIDEST
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
+
+
+def one_line(text: str) -> str:
+    """An answer in at most 120 characters: what stands in brackets at its end goes first, then its last words."""
+    if len(without_color(text)) <= LINE_LENGTH:
+        return text
+    shorter = re.sub(r"; [^;()]*\)\.$", ").", text)
+    if len(without_color(shorter)) > LINE_LENGTH:
+        shorter = re.sub(r" \([^()]*\)\.$", ".", text)
+    if len(without_color(shorter)) <= LINE_LENGTH:
+        return shorter
+    begun = without_color(shorter)[: LINE_LENGTH - 1]
+    cut = (begun.rpartition(" ")[0] or begun).rstrip(" ,;:(")
+    return "".join(_colored_again([cut], shorter)) + "…"
+
+
 def wrapped(text: str, *, indent: int = 0) -> list[str]:
-    """Lines of at most 80 columns; those after the first are indented. Colour sequences take no room."""
+    """Lines of at most a page's width; those after the first are indented. Colour sequences take no room."""
     plain = without_color(text)
     lines = textwrap.wrap(
         plain,
-        WIDTH,
+        page_width(),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,

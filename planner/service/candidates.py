@@ -63,10 +63,14 @@ def gather_offers(
     else:
         found, discarded = _search(options, target, output)
     judge = _Judge(options, target, devices, engine, workload)
-    offers = tuple(judge.offer(candidate, draft) for candidate, draft in found)
+    offers: list[Offer] = []
+    with output.step("comparing the drafts with the target") as step:
+        for number, (candidate, draft) in enumerate(found):
+            step.count(number, len(found))
+            offers.append(judge.offer(candidate, draft))
     if options.drafts and options.num_speculative_tokens is not None:
         _note_short_blocks(offers, options.num_speculative_tokens.least, output)
-    return Offers(offers=offers, discarded=tuple(discarded), named=bool(options.drafts))
+    return Offers(offers=tuple(offers), discarded=tuple(discarded), named=bool(options.drafts))
 
 
 def _note_short_blocks(offers: Sequence[Offer], least: int, output: RemarkSink) -> None:
@@ -104,8 +108,8 @@ def _search(
     if not is_offline(offline=options.offline):
         from model_catalog.hub_search import search_drafts  # noqa: PLC0415 - slow to import, needs the network
 
-        output.advance("searching the Hub for drafts")
-        search = search_drafts(target.snapshot)
+        with output.step("searching the Hub for drafts"):
+            search = search_drafts(target.snapshot)
         hub_candidates = search.candidates
         for note in search.notes:
             output.note("hub_search", note)
@@ -121,11 +125,13 @@ def _search(
     )
     discarded += proposal.discarded
     found: list[tuple[Candidate, Draft]] = []
-    for candidate in proposal.candidates:
-        try:
-            found.append((candidate, _read(candidate, options, output)))
-        except (ModelError, NetworkError, UsageError) as error:
-            discarded.append(Discarded(candidate=candidate, code=error.code, text=error.message))
+    with output.step("reading the drafts") as step:
+        for number, candidate in enumerate(proposal.candidates):
+            step.count(number, len(proposal.candidates))
+            try:
+                found.append((candidate, _read(candidate, options, output)))
+            except (ModelError, NetworkError, UsageError) as error:
+                discarded.append(Discarded(candidate=candidate, code=error.code, text=error.message))
     return found, discarded
 
 
@@ -135,7 +141,6 @@ def _read(candidate: Candidate, options: PlanOptions, output: RemarkSink) -> Dra
         return Draft(method=candidate.method, num_speculative_tokens=1)
     row = lookup(candidate.repo_id)
     if row is None:
-        output.advance(f"reading {candidate.repo_id}")
         model = load_model(
             candidate.repo_id,
             offline=options.offline,

@@ -84,16 +84,17 @@ def plan_fit(
     alone = Serving(target=target, draft=None, workload=workload)
 
     def find_with(offers: Sequence[Offer], found: Mapping[str, PairTrial]) -> Findings:
-        return find(
-            alone,
-            offers,
-            devices,
-            engine,
-            named=gathered.named,
-            discarded=gathered.discarded,
-            demand=options.demand() if gathered.asked else None,
-            trials=found,
-        )
+        with output.step("planning"):
+            return find(
+                alone,
+                offers,
+                devices,
+                engine,
+                named=gathered.named,
+                discarded=gathered.discarded,
+                demand=options.demand() if gathered.asked else None,
+                trials=found,
+            )
 
     trials = None
     if start_trials is not None and gathered.offers:

@@ -1,6 +1,7 @@
 """Where a model comes from: a local folder, the Hub and its caches, the embedded catalogue; and its reading."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from model_catalog.snapshot import (
 )
 from model_catalog.snapshot_store import SnapshotStore, cache_folder
 from planner.memory.kv_cache import GGML_CACHE_FORMATS
-from planner.service.remarks import RemarkSink
+from planner.service.remarks import RemarkSink, Step
 from planner.service.request import PlanOptions
 from planner.trial.embedded import EMBEDDED, embedded_config, embedded_folder, is_made
 
@@ -122,7 +123,8 @@ def find_snapshot(name: str, *, offline: bool, output: RemarkSink) -> ModelSnaps
     if ref.folder is not None:
         from model_catalog.local_folder import load_folder  # noqa: PLC0415 - the catalogue's models need no reader
 
-        return load_folder(ref.folder, repo_id=ref.repo_id)
+        with output.step(f"reading {ref}") as step:
+            return load_folder(ref.folder, repo_id=ref.repo_id, progress=_headers(step, ref))
     if ref.repo_id in EMBEDDED:
         return _embedded(ref.repo_id)
     if "/" not in ref.repo_id:
@@ -154,9 +156,9 @@ def _embedded(name: str) -> ModelSnapshot:
 def _online(ref: RepoRef, output: RemarkSink) -> ModelSnapshot:
     from model_catalog.hub import load_snapshot  # noqa: PLC0415 - slow to import, and not needed offline
 
-    output.advance(f"asking the Hub about {ref}")
     try:
-        return load_snapshot(ref, offline=False)
+        with output.step(f"asking the Hub about {ref}") as step:
+            return load_snapshot(ref, offline=False, progress=_headers(step, ref))
     except NetworkError as error:
         row = _catalogue_row(ref)
         if row is None:
@@ -168,6 +170,19 @@ def _online(ref: RepoRef, output: RemarkSink) -> ModelSnapshot:
             error.hint = f"{error.hint}; or plan from the built-in catalogue: --offline"
             raise
         raise _with_near_names(error, ref) from error.__cause__
+
+
+def _headers(step: Step, ref: RepoRef) -> Callable[[int, int], None]:
+    """Counts the headers of weight files that were read."""
+    begun: list[bool] = []
+
+    def told(done: int, total: int) -> None:
+        if not begun:
+            begun.append(True)
+            step.say(f"reading the weight headers of {ref}")
+        step.count(done, total)
+
+    return told
 
 
 def _offline(ref: RepoRef, output: RemarkSink) -> ModelSnapshot:

@@ -1,10 +1,37 @@
 """What is said beside an answer: collected here; shown by whoever asked."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from planner.verdict import Reason
+
+
+class Step(Protocol):
+    """Something that takes its time, as it goes on."""
+
+    def say(self, text: str) -> None:
+        """Something else goes on now."""
+
+    def count(self, done: int, total: int) -> None:
+        """So much of it is done."""
+
+    def at_most(self, seconds: float) -> None:
+        """It ends after so long, whatever comes."""
+
+
+class UnseenStep:
+    """A step that nobody sees."""
+
+    def say(self, text: str) -> None:
+        """Nobody sees it."""
+
+    def count(self, done: int, total: int) -> None:
+        """Nobody sees it."""
+
+    def at_most(self, seconds: float) -> None:
+        """Nobody sees it."""
 
 
 class RemarkSink(Protocol):
@@ -20,8 +47,8 @@ class RemarkSink(Protocol):
     def warn(self, code: str, text: str) -> None:
         """Take what changes how far the answer can be trusted."""
 
-    def advance(self, text: str) -> None:
-        """Take what is being done just now, for people who watch."""
+    def step(self, text: str) -> AbstractContextManager[Step]:
+        """What is being done while the block runs, for people who wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,5 +65,6 @@ class CollectedRemarks:
         """Keep a warning."""
         self.remarks.append(Reason(code=code, text=text))
 
-    def advance(self, text: str) -> None:
-        """Nobody watches."""
+    def step(self, text: str) -> AbstractContextManager[Step]:  # noqa: ARG002 - nobody waits
+        """A step that nobody sees."""
+        return nullcontext(UnseenStep())

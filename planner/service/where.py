@@ -86,7 +86,8 @@ def _declared(text: str, options: PlanOptions) -> tuple[Device, ...]:
 def _live(choice: str | None, output: RemarkSink) -> tuple[Device, ...]:
     from planner.nvml import read_devices  # noqa: PLC0415 - a plan for declared GPUs needs no driver
 
-    reading = read_devices()
+    with output.step("asking the NVIDIA driver"):
+        reading = read_devices()
     for note in reading.notes:
         output.note("driver", note)
     chosen = select_devices(reading.devices, choice=choice, environ=os.environ)

@@ -96,7 +96,7 @@ def test_other_engines_say_what_they_make_of_a_pair(capsys: pytest.CaptureFixtur
 def test_an_unknown_engine_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "Qwen/Qwen3-8B", "--gpu", "h100-80gb", "--also-for", "llamafile"]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("error: llamafile: ")
+    assert told.startswith("error: --also-for: no engine 'llamafile' is known\n")
     assert "sglang" in told
 
 

@@ -1,16 +1,23 @@
 """Figures in words: needs are rounded up, room is rounded down, and a range that rounds to one figure is one."""
 
+import io
+import shutil
+import sys
+from functools import partial
+
 import pytest
 
 from model_catalog.bounds import Basis, ByteRange
 from planner.memory.breakdown import Group, LineItem, Owner
 from planner.report.plain import paint, without_color
 from planner.report.words import (
-    WIDTH,
+    WIDEST,
     basis_of,
     count,
     need,
     need_bytes,
+    one_line,
+    page_width,
     parameters,
     percent_up,
     room,
@@ -102,7 +109,7 @@ def test_a_term_names_every_basis_that_has_bytes_surest_first() -> None:
 @pytest.mark.parametrize("words", [1, 10, 100])
 def test_no_line_is_wider_than_the_terminal(words: int) -> None:
     lines = wrapped(" ".join(["seventeen-letters"] * words), indent=16)
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= WIDEST
     assert " ".join(line.strip() for line in lines).split() == ["seventeen-letters"] * words
 
 
@@ -110,9 +117,62 @@ def test_colour_takes_no_room_on_any_line_and_stays_where_it_was() -> None:
     text = f"{paint('DOES NOT FIT', 'bad')}: " + " ".join(["at worst 12.50 GiB is missing"] * 8)
     lines = wrapped(text, indent=2)
     assert [without_color(line) for line in lines] == wrapped(without_color(text), indent=2)
-    assert max(len(without_color(line)) for line in lines) <= WIDTH
+    assert max(len(without_color(line)) for line in lines) <= WIDEST
     assert lines[0].startswith(f"{paint('DOES NOT FIT', 'bad')}: at worst")
 
 
 def test_stray_escape_characters_do_not_confuse_the_colours() -> None:
     assert wrapped(f"{paint('ok', 'good')} \x1b[2J \x1b") == [f"{paint('ok', 'good')} \x1b[2J \x1b"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"), [("200", 80), ("80", 80), ("79", 79), ("60", 60), ("40", 60), ("x", 80)]
+)
+def test_a_page_is_as_wide_as_the_terminal_lets_it(
+    columns: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr("shutil.get_terminal_size", partial(shutil.get_terminal_size, (80, 24)))
+    monkeypatch.setattr(sys, "__stdout__", None)
+    assert page_width() == expected
+    assert max(map(len, wrapped("word " * 100))) <= expected
+
+
+def test_a_file_is_eighty_columns_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setenv("COLUMNS", "60")
+    assert page_width() == 80
+
+
+LONG = "the engine's budget on rank 3 of the second stage of the pipeline"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("FITS: 1.00 GiB to spare (a; b).", "FITS: 1.00 GiB to spare (a; b)."),
+        (
+            f"FITS: 1.00 GiB to spare of so much ({LONG}; largest line: kv).",
+            f"FITS: 1.00 GiB to spare of so much ({LONG}).",
+        ),
+        (f"FITS: 1.00 GiB to spare inside {LONG} ({LONG}).", f"FITS: 1.00 GiB to spare inside {LONG}."),
+        (f"CANNOT TELL: {'word ' * 40}", f"CANNOT TELL: {'word ' * 20}word…"),
+        ("x" * 200, "x" * 119 + "…"),
+    ],
+)
+@pytest.mark.parametrize("colored", [False, True])
+def test_an_answer_in_one_line(text: str, expected: str, colored: bool) -> None:
+    if colored:
+        word, colon, rest = text.partition(":")
+        lead, _, kept = expected.partition(":")
+        if not colon:
+            return
+        text, expected = f"{paint(word, 'good')}:{rest}", f"{paint(lead, 'good')}:{kept}"
+    assert one_line(text) == expected
+    assert len(without_color(expected)) <= 120
