@@ -1,0 +1,32 @@
+"""The console script. Ctrl-C ends it without a traceback also while it still loads, or already ends."""
+
+import signal
+import sys
+from typing import NoReturn
+
+_INTERRUPTED = 130  # planner.service.exit_codes says so, too; nothing is imported before Ctrl-C is seen to
+
+
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where Ctrl-C is ignored
+
+    def while_idle() -> None:
+        if usual:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing to tell and nothing to clean up
+
+    while_idle()
+    from planner.cli.main import main  # noqa: PLC0415 - what takes time has to come after the line before
+
+    try:
+        if usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = main()
+        while_idle()
+    except KeyboardInterrupt:  # a second one, while the first was told
+        code = _INTERRUPTED
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()
