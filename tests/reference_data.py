@@ -147,16 +147,16 @@ def gpus_page() -> str:
         "",
         "What `--gpu` takes by name, from `planner/data/gpus.toml`. *Memory* is what the driver reports, *for",
         "CUDA* the least that CUDA calls total, which is what an engine budgets. *derived* means that no",
-        "reading of such a card was found. Bandwidth and 16-bit rate (dense, from the data sheet) are for the",
-        "speedup. Case, blanks and the maker's name do not matter, and a card that is not here is planned by",
-        "its size: `--gpu 24GiB`.",
+        "reading of such a card was found. GB/s is the bandwidth, TFLOPS the dense 16-bit rate of the data",
+        "sheet; speedups come from them. Case, blanks and the maker's name do not matter, and a card that is",
+        "not here is planned by its size: `--gpu 24GiB`.",
         "",
         "[Add one](../add/gpu.md).",
     ]
     by_vendor: dict[str, list[DeclaredGpu]] = {}
     for gpu in declared_gpus():
         by_vendor.setdefault(gpu.vendor, []).append(gpu)
-    heads = ["name for `--gpu`", "card", "memory", "for CUDA", "bandwidth", "16-bit rate", "memory from"]
+    heads = ["name for `--gpu`", "card", "memory, GiB", "for CUDA, GiB", "GB/s", "TFLOPS", "memory from"]
     for vendor, gpus in by_vendor.items():
         lines += ["", f"## {vendor.upper()}", "", *table(heads, [_gpu_row(gpu) for gpu in gpus])]
     return page_text(lines)
@@ -168,10 +168,10 @@ def _gpu_row(gpu: DeclaredGpu) -> tuple[str, ...]:
     return (
         f"`{gpu.key}`",
         gpu.name,
-        room(gpu.memory_total_bytes),
-        room(gpu.engine_total.low_bytes),
-        f"{gpu.bandwidth_bytes_per_second / 1e9:,.0f} GB/s",
-        "" if flops is None else f"{flops / 1e12:,.0f} TFLOPS",
+        room(gpu.memory_total_bytes).removesuffix(" GiB"),
+        room(gpu.engine_total.low_bytes).removesuffix(" GiB"),
+        f"{gpu.bandwidth_bytes_per_second / 1e9:,.0f}",
+        "" if flops is None else f"{flops / 1e12:,.0f}",
         basis + gpu.source.split(";")[0].removeprefix("memory: "),
     )
 

@@ -40,7 +40,7 @@ def report_page() -> str:
 def _rows(part: Schema) -> Iterator[tuple[str, str, str]]:
     required = part.get("required", ())
     for name, field in part["properties"].items():
-        yield f"`{name}`", _type(field), "always" if name in required else "or left out"
+        yield f"`{name}`", _type(field), "always" if name in required else "may be missing"
 
 
 def _type(field: Schema) -> str:

@@ -96,6 +96,8 @@ def test_no_markup_is_left_in_the_text(pages: dict[Path, Page]) -> None:
         lines = [line for line in re.sub(r"<[^>]+>", "", article).splitlines() if line.strip()]
         bad = [line for line in lines if re.match(r"\s*(\||[-*] \S|#+ |```)", line) or "](" in line]
         assert bad == [], page.path.name
+        # Some hosts show the escape of a bar that stands in code in a table, others take it away.
+        assert re.findall(r"<code[^>]*>[^<]*\\\|[^<]*</code>", article) == []
 
 
 class Quiet(SimpleHTTPRequestHandler):

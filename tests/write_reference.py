@@ -161,7 +161,7 @@ def _option_row(option: click.Option, context: click.Context) -> tuple[str, str,
     told = told[: conditional.start()] if conditional else told
     if not option.is_flag:
         names = f"{names} `{_metavar(option, context)}`"
-        told = f"{told} {_limits(option)}".rstrip()
+        told = f"{told.rstrip('.')}. {_limits(option)}".strip()
     if conditional is not None:
         return names, conditional[1], told
     default = option.get_default(context)
@@ -170,6 +170,8 @@ def _option_row(option: click.Option, context: click.Context) -> tuple[str, str,
 
 
 def _metavar(option: click.Option, context: click.Context) -> str:
+    if option.metavar is None and isinstance(option.type, click.Choice):
+        return "WORD"
     if option.metavar is None and isinstance(option.type, click.IntRange | click.FloatRange):
         return "N" if isinstance(option.type, click.IntRange) else "X"
     return option.make_metavar(context)
@@ -177,6 +179,8 @@ def _metavar(option: click.Option, context: click.Context) -> str:
 
 def _limits(option: click.Option) -> str:
     kind = option.type
+    if isinstance(kind, click.Choice) and option.metavar is None:
+        return f"One of {', '.join(f'`{choice}`' for choice in kind.choices)}."
     return f"From {kind.min} to {kind.max}." if isinstance(kind, click.IntRange | click.FloatRange) else ""
 
 

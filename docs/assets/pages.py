@@ -1,7 +1,7 @@
-"""Pages link to files of the repository that are no pages; in the site those links must lead somewhere, too.
+"""What pages that are written for a code host need to become a site: links that lead somewhere, titles, line ends.
 
-A file under ``deploy/`` is published beside the pages. Other files (sources, tests) stay in the repository: their
-links become plain text. Pages can so be written for a code host, where every relative link works as it stands.
+A file under ``deploy/`` is published beside the pages. Other files of the repository (sources, tests) are not:
+links to them become plain text.
 """
 
 import posixpath
@@ -14,6 +14,11 @@ from mkdocs.structure.pages import Page
 
 #: A link whose target climbs out of a page's folder; its text must hold no bracket.
 _UPWARD = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+#: A short piece of code, and a figure with its unit: neither is cut at the end of a line.
+_SHORT_CODE = re.compile(r"<code>(?=[^<]{1,28}</code>)")
+_UNIT = re.compile(r"(?<=\d) (?=%|×|[KMG]i?B\b|GB/s|TFLOPS|s\b)")
+_BLOCK = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
 _PUBLISHED = "deploy/"
 
 
@@ -28,7 +33,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, files: Files, **_config: object) -> str:
-    """Leads links out of ``docs/`` to the published file, or takes them away."""
+    """Leads links out of ``docs/`` to the published file, or takes them away; finds a title inside an element."""
+    if (title := _TITLE.search(markdown)) is not None:
+        page.meta.setdefault("title", title[1])
     folder = posixpath.dirname(page.file.src_uri)
 
     def led(found: re.Match[str]) -> str:
@@ -41,3 +48,10 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_config: obje
         return f"[{text}]({posixpath.relpath(target, folder or '.')})"
 
     return _UPWARD.sub(led, markdown)
+
+
+def on_page_content(html: str, **_page: object) -> str:
+    """Keeps options and figures on one line, but for what stands in blocks of code."""
+    parts = _BLOCK.split(html)
+    parts[::2] = [_UNIT.sub("&nbsp;", _SHORT_CODE.sub('<code class="short">', part)) for part in parts[::2]]
+    return "".join(parts)
