@@ -1,6 +1,5 @@
 """``--html``: the report as a page. Checks before any work that it can be written, and writes it."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 from model_catalog.errors import UsageError
 from planner.cli.output import STDOUT
 from planner.cli.typed_names import complete_file
+from planner.commands.base import StartCommand
 from planner.report.files import write_file
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _TYPED: Final = "specplan.typed"
 _INSTALL: Final = "pip install 'specplan[html]'"
 #: Options that say where an answer goes: who repeats a plan has other files.
 _OUTPUTS: Final = frozenset({"--json", "--html", "--plot"})
+_SILENCE: Final = frozenset({"--quiet", "--no-progress"})
 
 
 class RecordedCommand(click.Command):
@@ -89,8 +90,8 @@ def write_page(
     write_file(draw_page(content), target, option="--html", what="page")
 
 
-def repeatable(arguments: Sequence[str]) -> str:
-    """The command line that was typed, quoted for a shell, without the files that its answers went to."""
+def repeatable(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The lines of the command that was typed, quoted for a shell, without the files that its answers went to."""
     kept: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -98,6 +99,6 @@ def repeatable(arguments: Sequence[str]) -> str:
             kept += [word, *words]
         elif word in _OUTPUTS:
             next(words, None)
-        elif word.partition("=")[0] not in _OUTPUTS:
+        elif word.partition("=")[0] not in _OUTPUTS | _SILENCE:
             kept.append(word)
-    return shlex.join(["specplan", "fit", *kept])
+    return StartCommand(engine="specplan", argv=("specplan", "fit", *kept)).lines

@@ -4,7 +4,7 @@ Pure. Owns the order and the choice; the words are those of ``planner.report``, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from planner.commands.base import StartCommand
@@ -80,7 +80,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandPart:
-    """A command to copy, with the files it needs; ``why_not`` where none can be written."""
+    """A command to copy, with the files it needs; ``why_not`` where none can be written.
+
+    ``elsewhere``: of an engine that was not planned.
+    """
 
     title: str
     lines: tuple[str, ...] = ()
@@ -88,6 +91,7 @@ class CommandPart:
     files: tuple[Labelled, ...] = ()
     notes: tuple[str, ...] = ()
     why_not: str | None = None
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +109,12 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What it takes to repeat the plan. ``typed``: the command line, without where its answers went.
+    """What it takes to repeat the plan. ``typed``: the lines of the command, without where its answers went.
 
     ``request`` has the names of the report document.
     """
 
-    typed: str
+    typed: tuple[str, ...]
     request: tuple[Labelled, ...]
     models: tuple[Labelled, ...]
     devices: tuple[DeviceRow, ...]
@@ -124,6 +128,7 @@ class PageContent:
     draft: str | None
     made_at: str
     version: str
+    engine: str
     exit_code: int
     answer: Sentence
     verdict: tuple[Sentence, ...]
@@ -151,7 +156,7 @@ def page_content(
     advice: Advice,
     document: Mapping[str, Any],
     *,
-    typed: str,
+    typed: Sequence[str],
     pictures: Sequence[Picture] = (),
     no_pictures: Sequence[str] = (),
 ) -> PageContent:
@@ -165,6 +170,7 @@ def page_content(
         draft=None if shown is None else shown.name,
         made_at=document["created_at"],
         version=document["specplan_version"],
+        engine=f"{told.plan.engine.name} {told.plan.engine.version}",
         exit_code=document["exit_code"],
         answer=answer,
         verdict=tuple(sentence for sentence in verdict_sentences(findings) if sentence != answer),
@@ -246,15 +252,17 @@ def _elsewhere(found: Elsewhere) -> CommandPart:
     said = "" if found.compatibility is None else f": {found.compatibility.verdict.value.replace('_', ' ')}"
     title = f"Under {found.engine} {found.version}{said}"
     if found.command is None:
-        return CommandPart(title=title, why_not=found.why_not)
-    return _command(title, found.command, found.command.notes)
+        return CommandPart(title=title, why_not=found.why_not, elsewhere=True)
+    return replace(_command(title, found.command, found.command.notes), elsewhere=True)
 
 
 def _command(title: str, command: StartCommand, notes: tuple[str, ...]) -> CommandPart:
-    return CommandPart(title=title, lines=command.lines, python=command.python, files=command.files, notes=notes)
+    said = {content for _, content in command.files}
+    python = None if command.python in said else command.python
+    return CommandPart(title=title, lines=command.lines, python=python, files=command.files, notes=notes)
 
 
-def _inputs(findings: Findings, facts: TargetFacts, document: Mapping[str, Any], typed: str) -> Inputs:
+def _inputs(findings: Findings, facts: TargetFacts, document: Mapping[str, Any], typed: Sequence[str]) -> Inputs:
     engine = document["engine"]
     asked = {name: value for name, value in document["request"].items() if name != "target"}
     request = [(name, _value(name, value)) for name, value in asked.items()]
@@ -269,7 +277,7 @@ def _inputs(findings: Findings, facts: TargetFacts, document: Mapping[str, Any],
         ("specplan", document["specplan_version"]),
     ]
     return Inputs(
-        typed=typed,
+        typed=tuple(typed),
         request=tuple(request),
         models=tuple(models),
         devices=tuple(_device(device) for device in findings.devices),

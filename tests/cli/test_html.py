@@ -273,6 +273,20 @@ def test_a_place_that_will_not_do(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_document_page_and_pictures_come_out_of_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outputs = ["--json", "-", "--html", "report.html", "--plot", "report.svg"]
+    assert main(["fit", "Qwen/Qwen3-8B", "--draft", "ngram", "--gpu", "h100-80gb", "--offline", *outputs]) == 0
+    report = json.loads(capsys.readouterr().out)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert report["created_at"] in page
+    assert page.count("<svg") == (tmp_path / "report.svg").read_text(encoding="utf-8").count("<svg") - 1 == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.svg"]
+
+
 def test_what_is_repeated_is_what_was_typed_without_its_files(made: Callable[[str], Made]) -> None:
     page = made("stages").page.read_text(encoding="utf-8")
-    assert "specplan fit Qwen/Qwen3-32B --draft ngram --gpu h100-80gb:2 --pp 2 --offline</code>" in page
+    typed = ["specplan fit Qwen/Qwen3-32B", "--draft ngram", "--gpu h100-80gb:2", "--pp 2", "--offline"]
+    assert " \\\n  ".join(typed) + "</code>" in page

@@ -15,6 +15,7 @@ from trial_children import runs
 
 from model_catalog.drafts import Candidate, CandidateOrigin, Discarded, DraftMethod
 from planner.commands.base import StartCommand
+from planner.devices import Device
 from planner.engines.base import Draft, Serving
 from planner.page.content import page_content
 from planner.page.drawing import draw_page
@@ -54,6 +55,8 @@ class Outline(HTMLParser):
         self.elements[tag] += 1
         self.attributes += [(tag, name, value or "") for name, value in attrs]
         self._unseen += tag == "style"
+        if tag in {"td", "th", "dt", "dd"}:
+            self._text.append(" ")
 
     def handle_endtag(self, tag: str) -> None:
         self._unseen -= tag == "style"
@@ -127,7 +130,7 @@ def page_of(
             facts,
             told,
             document,
-            typed=f"specplan fit {word}",
+            typed=[f"specplan fit {word}"],
             pictures=draw(findings) if with_pictures else (),
             no_pictures=[word],
         )
@@ -205,16 +208,29 @@ def test_all_that_the_terminal_tells_stands_on_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gib", "word", "style"), [(40, "FITS", "good"), (16, "DOES NOT FIT", "bad")], ids=["fits", "not"]
+    ("device", "sign", "word", "style"),
+    [
+        pytest.param(made_device(40), "✓", "FITS", "good", id="fits"),
+        pytest.param(made_device(16), "✗", "DOES NOT FIT", "bad", id="not"),
+        pytest.param(replace(made_device(40), free_bytes=None), "?", "CANNOT TELL", "unsure", id="unread"),
+    ],
 )
-def test_the_answer_comes_first_with_a_word_and_a_sign(gib: int, word: str, style: str) -> None:
-    bare = find(findings_of("tame").alone.plan.serving, (), (made_device(gib),), LinearEngine(target_gib=16))
-    page = page_of(bare)
+def test_the_answer_comes_first_with_a_word_and_a_sign(device: Device, sign: str, word: str, style: str) -> None:
+    page = page_of(find(findings_of("tame").alone.plan.serving, (), (device,), LinearEngine(target_gib=16)))
     first = re.search(r"<h2[^>]*>(.*?)</h2>", page, re.DOTALL)
     assert first is not None
-    sign = {"good": "✓", "bad": "✗"}[style]
     assert Outline(first[1]).words == f"{sign} {word}"
     assert f'class="answer {style}"' in page
+
+
+def test_what_was_not_read_is_unknown_and_no_number() -> None:
+    unread = replace(
+        made_device(40), total_bytes=None, engine_total_bytes=None, free_bytes=None, notes=("unread",)
+    )
+    page = page_of(find(findings_of("tame").alone.plan.serving, (), (unread,), LinearEngine(target_gib=16)))
+    said = Outline(page).words
+    assert "Free on the device unknown could not be read" in said
+    assert "0 40 GiB card unknown unknown declared unread" in said  # the row of the devices
 
 
 def test_every_line_has_its_receipt() -> None:
