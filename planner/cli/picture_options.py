@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -48,7 +48,7 @@ class PictureOptions:
         """Find out at once whether pictures can be drawn at all, and a page can be written.
 
         Raises:
-            UsageError: a library is not installed, or does not load; the page's place will not do.
+            UsageError: a library is not installed, or does not load; a file's place will not do.
         """
         if self.html is not None:
             check_page(self.html)
@@ -62,6 +62,12 @@ class PictureOptions:
                 subject="--plot",
                 hint="pip install 'specplan[plot]'",
             ) from cause
+        if not Path(self.plot).parent.is_dir():
+            raise UsageError(
+                "the picture cannot be written: there is no such folder",
+                subject=self.plot,
+                hint="give --plot a path in a folder that exists and may be written",
+            )
 
     def write(self, result: "FitResult", output: Output) -> None:
         """Draw what was found, once, into the files that were asked for.

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from planner.capacity import largest_that
 
 
-@given(limit=st.integers(1, 300), edge=st.integers(0, 400), guess=st.integers(-50, 500))
-def test_the_search_finds_every_edge_from_every_guess(limit: int, edge: int, guess: int) -> None:
+@given(limit=st.integers(1, 300), edge=st.integers(0, 400), guess=st.integers(-50, 500), step=st.integers(1, 99))
+def test_the_search_finds_every_edge_from_every_guess(limit: int, edge: int, guess: int, step: int) -> None:
     asked: list[int] = []
 
     def fits(value: int) -> bool:
@@ -14,7 +14,7 @@ def test_the_search_finds_every_edge_from_every_guess(limit: int, edge: int, gue
         assert 1 <= value <= limit
         return value <= edge
 
-    assert largest_that(fits, limit, guess) == (min(edge, limit) or None)
+    assert largest_that(fits, limit, guess, step=step) == (min(edge, limit) or None)
     assert len(asked) == len(set(asked)), "nothing is asked twice"
 
 
