@@ -75,6 +75,7 @@ def _list(output: Output) -> int:
 def _hold(target_name: str, options: PlanOptions, output: Output) -> int:
     engine = engine_profile(options.engine)
     check_draft_names(options.drafts)
+    options.check_sequences()
     target, options = load_target(target_name, options, engine.name, output)
     drafts = load_drafts(options, target, output)
     workload, remark = with_checkpoint_cache(options.workload(1), target, engine.name)

@@ -43,8 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 #: Where click finds what a shell's completion script asks; it derives the name from the program's.
 COMPLETION_VARIABLE: Final = "_SPECPLAN_COMPLETE"
-_EPILOG: Final = """\b
-Exit codes: 0 it fits, 3 it does not, 4 cannot tell (tight, or a reading is
+_EPILOG: Final = """Exit codes: 0 it fits, 3 it does not, 4 cannot tell (tight, or a reading is
 missing), 2 usage, 5 model, 6 hardware, 7 trial failed or worse than planned,
 8 network, 1 a bug, 130 interrupted.
 

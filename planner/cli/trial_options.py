@@ -82,7 +82,6 @@ def trial_options() -> Callable[[Decorated], Decorated]:
             help="The model's own, or random ones: memory and step times alone.  auto: own where at hand",
         ),
         click.option("--download", is_flag=True, help="Fetch weights that a trial needs and that are not here."),
-        click.option("--fresh", is_flag=True, help="Ignore what was measured earlier on this machine."),
         click.option(
             "--engine-python",
             metavar="PATH",
@@ -103,6 +102,7 @@ def fit_trial_options() -> Callable[[Decorated], Decorated]:
         click.option(
             "--trial-top", type=click.IntRange(1, 10), default=2, show_default=True, help="So many pairs."
         ),
+        click.option("--fresh", is_flag=True, help="Ignore what was measured earlier on this machine."),
         trial_options(),
     )
 
@@ -110,6 +110,9 @@ def fit_trial_options() -> Callable[[Decorated], Decorated]:
 def loop_options() -> Callable[[Decorated], Decorated]:
     """What is decoded: for `trial` alone."""
     return apply(
+        click.option(
+            "--fresh", is_flag=True, help="As in fit; changes nothing here: a trial measures anew anyway."
+        ),
         valued("--new-tokens", value=COUNT, text="Tokens a prompt.", default=str(DEFAULT_NEW_TOKENS)),
         valued("--batch", value=COUNT, text="Sequences decoded at once.", default="1"),
         click.option(

@@ -10,7 +10,7 @@ from model_catalog.errors import SpecplanError, UsageError
 from model_catalog.model import Model
 from planner.cli.output import Output
 from planner.cli.pair_trial import PairJob, attempt, installed_versions, obstacle, python_version, read_again
-from planner.cli.trial_options import TrialOptions
+from planner.cli.trial_options import BACKENDS, TrialOptions
 from planner.cli.trial_weights import identity, real_folder
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile
@@ -100,13 +100,24 @@ class FitTrials:
         if not pairs or not self._may_run(pairs):
             return False
         for name, job in pairs:
-            self._output.note("trial", f"trying {name} on {self._devices[0].name}")
+            self._output.note("trial", f"trying {name} on {self._devices[0].name}{self._run_by}")
             trial = self._tried(name, job)
             if trial is not None:
                 self.found[name] = trial
             if self.interrupted:
                 break
         return bool(self.found)
+
+    @property
+    def _run_by(self) -> str:
+        """What runs the pairs, where it is not the engine that is planned for."""
+        engine, backend = self._engine.name, self.options.backend
+        if engine == backend or (backend == "builtin" and engine == "transformers"):
+            return ""
+        if backend != "builtin":
+            return f", in {backend}"
+        itself = f"; {engine} itself: --trial-backend {engine}" if engine in BACKENDS else ""
+        return f", in specplan's own loop on transformers (not {engine}{itself}; --no-trial leaves it out)"
 
     @property
     def failure(self) -> SpecplanError | None:

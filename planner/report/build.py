@@ -357,6 +357,7 @@ def _elsewhere(found: Elsewhere) -> ElsewhereEntry:
         python=None if command is None else command.python,
         files={} if command is None else dict(command.files),
         why_not=found.why_not,
+        notes=[] if command is None else list(command.notes),
     )
 
 

@@ -278,7 +278,7 @@ class Recommendation(Part):
 
 
 class ElsewhereEntry(Part):
-    """What another engine makes of the pair (its memory was not planned), and its command or why there is none."""
+    """What another engine makes of the pair, and its command (with a note where memory lacks) or why none."""
 
     engine: str
     version: str
@@ -288,6 +288,7 @@ class ElsewhereEntry(Part):
     python: str | None
     files: dict[str, str]
     why_not: str | None
+    notes: list[str] = Field(default_factory=list)
 
 
 class ProblemEntry(Part):

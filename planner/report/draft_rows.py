@@ -46,6 +46,8 @@ WORTH: Final[dict[str, tuple[str, Style]]] = {
     "no": ("NO", "bad"),
     "depends": ("IT DEPENDS", "unsure"),
 }
+#: Of a target step, as costs are rounded.
+_LEAST_SHOWN: Final = 0.01
 #: Problems whose evidence stands elsewhere in the answer.
 _TOLD_ELSEWHERE: Final = frozenset(
     {
@@ -97,8 +99,8 @@ def left_out_rows(findings: Findings) -> list[tuple[str, str]]:
     return [(safe_line(left.candidate.name), safe_line(left.text)) for left in findings.discarded]
 
 
-def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
-    """The prediction of the chosen draft as labelled rows."""
+def prediction_rows(prediction: Prediction | None, method: DraftMethod | None = None) -> list[tuple[str, str]]:
+    """The prediction of the chosen draft, which drafts by ``method``, as labelled rows."""
     if prediction is None:
         return []
     rate, length = prediction.acceptance.rate, prediction.mean_acceptance_length
@@ -111,11 +113,7 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
             f"{rate.low:.2f} – {rate.high:.2f} a token ({safe_line(prediction.acceptance.source)}): "
             f"{length.low:.1f} – {length.high:.1f} tokens a pass",
         ),
-        (
-            "Draft's cost",
-            f"{prediction.cost_ratio.low:.2f} – {prediction.cost_ratio.high:.2f} of a target step "
-            f"({safe_line(prediction.cost_source)})",
-        ),
+        ("Draft's cost", _cost(prediction, method)),
     ]
     if prediction.end_to_end_speedup is not None:
         whole = prediction.end_to_end_speedup
@@ -127,6 +125,16 @@ def prediction_rows(prediction: Prediction | None) -> list[tuple[str, str]]:
         rows.append(("Breaks even", text))
     rows.append(("Ceiling", f"{prediction.ceiling_speedup:.1f} ×, 1/(1 - acceptance): never reached"))
     return rows
+
+
+def _cost(prediction: Prediction, method: DraftMethod | None) -> str:
+    """What a drafted token costs; a cost that rounds to nothing is said in words."""
+    cost = prediction.cost_ratio
+    if cost.high < _LEAST_SHOWN / 2:
+        if method is DraftMethod.NGRAM:
+            return "next to nothing: no model runs, the tokens are looked up in the prompt"
+        return f"below {_LEAST_SHOWN} of a target step ({safe_line(prediction.cost_source)})"
+    return f"{cost.low:.2f} – {cost.high:.2f} of a target step ({safe_line(prediction.cost_source)})"
 
 
 def command_notes(command: StartCommand, chosen: JudgedDraft | None) -> list[str]:

@@ -134,7 +134,7 @@ def _narrow(rows: Sequence[DraftRow]) -> str:
 
 
 def _named(row: DraftRow) -> str:
-    return f"{_rank(row):>2}  {row.name}"
+    return f"{_rank(row):>2}    {row.name}"
 
 
 def _rank(row: DraftRow) -> str:

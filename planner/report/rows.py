@@ -229,7 +229,7 @@ def detail_rows(findings: Findings, facts: TargetFacts) -> list[tuple[str, str]]
     rows = _set_up_rows(findings.told, facts)
     if shown is not None and shown.cost is not None and shown.cost.text is not None:
         rows.append(("Draft's price", shown.cost.text))
-    return [*rows, *prediction_rows(shown.offer.prediction if shown else None)]
+    return [*rows, *(prediction_rows(shown.offer.prediction, shown.draft.method) if shown else [])]
 
 
 def _set_up_rows(set_up: SetUp, facts: TargetFacts) -> list[tuple[str, str]]:

@@ -102,6 +102,12 @@ def _no_number(constant: str) -> NoReturn:
 def _reason(cause: ValueError) -> str:
     """The first thing that is wrong, in a line."""
     errors = getattr(cause, "errors", None)
+    if isinstance(cause, json.JSONDecodeError):
+        if not cause.doc.strip():
+            return "it is empty"
+        return f"it is not JSON (line {cause.lineno}, column {cause.colno})"
+    if isinstance(cause, UnicodeDecodeError):
+        return "it is not text"
     if errors is None:
         return safe_line(cause)[:200]
     # Of two shapes a report may have, the failure's complaints say nothing about a plan.

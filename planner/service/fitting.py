@@ -9,11 +9,12 @@ from typing import Protocol
 from model_catalog.errors import SpecplanError
 from model_catalog.model import Model
 from model_catalog.snapshot import RepoRef
+from planner.commands.registry import known_engine
 from planner.devices import Device
 from planner.engines.base import EngineProfile, Serving
 from planner.engines.checkpoint_cache import with_checkpoint_cache
 from planner.engines.registry import engine_profile
-from planner.report.advice import advise
+from planner.report.advice import advise, is_planned_for
 from planner.report.facts import target_facts
 from planner.report.findings import Findings, find
 from planner.service.calibrations import tell_calibrations, with_calibrations
@@ -72,6 +73,7 @@ def plan_fit(
     """
     engine = engine_profile(options.engine)
     check_draft_names(options.drafts)
+    options.check_sequences()
     RepoRef.parse(target_name)  # a mistyped name is told before any driver is asked
     devices = choose_devices(options, output)
     tp = tensor_parallel(options, devices)
@@ -110,7 +112,11 @@ def plan_fit(
             findings = find_with(gathered.offers, trials.found)
         failure = trials.failure
     tell_calibrations(findings.told.plan, output)
-    advice = advise(findings, options.also_for)
+    with output.step("writing the commands"):
+        advice = advise(findings, options.also_for)
+    for text in options.also_for:
+        if is_planned_for(findings, *known_engine(text)):
+            output.note("also_for", f"--also-for {text} is the engine that is planned for: its command is there")
     if advice.why_not is not None:
         output.note("no_command", f"no command can be written: {advice.why_not}")
     return FitResult(

@@ -84,6 +84,19 @@ class PlanOptions:
             output_tokens=output,
         )
 
+    def check_sequences(self) -> None:
+        """Refuse more sequences at once than the engine is told to hold.
+
+        Raises:
+            UsageError: ``--batch`` and ``--max-num-seqs`` contradict each other.
+        """
+        if self.max_num_seqs is not None and self.max_num_seqs < self.batch:
+            raise UsageError(
+                f"the engine would hold {self.max_num_seqs:,} sequences at once, and {self.batch:,} are asked for",
+                subject="--batch and --max-num-seqs",
+                hint=f"use --max-num-seqs {self.batch} or more, or --batch {self.max_num_seqs}: the others wait",
+            )
+
     def workload(self, tp: int) -> Workload:
         """The planner's request, without a draft."""
         return Workload(
