@@ -43,7 +43,7 @@ from planner.trial.result import PairTrial
 from planner.verdict import Answer
 
 Labelled = tuple[str, str]
-_NOT_SAID: Final = "left to the engine"
+_NOT_SAID: Final = "not said"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
