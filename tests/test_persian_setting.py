@@ -23,6 +23,26 @@ _STRONG = rf"[{LATIN}{LETTER}]"
 #: Shows the same inside a right-to-left sentence without isolation: nothing neutral and no number at its ends.
 _NEEDS_NO_ISOLATION = re.compile(r"[A-Za-z]([\x21-\x7e ]*[A-Za-z0-9])?")
 
+#: What is wrong wherever it stands in running text.
+FAULTS = [
+    (r"[يكة٠-٩ۀ]", "an Arabic letter or digit, or a heh with hamza in one"),
+    (r"[\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]", "an invisible mark of direction: use dir="),
+    (rf"(?<![{LETTER}\u200c])ن?می (?=[{LETTER}])", "a verb parted from its prefix by a space"),
+    (rf"(?<=[{LETTER}]) (ها|های|هایی|هایش|تر|ترین|ام|اند)(?![{LETTER}\u200c])", "a suffix parted by a space"),
+    (rf"(?<![{LETTER}])(ن?می|بی|پیش)\u200c(?![{LETTER}])", "a half-space before nothing"),
+    (r"\u200c\u200c|\u200c[\s،؛؟.»)]|[\s«(]\u200c", "a half-space at the edge of a word"),
+    (rf"[{LETTER}][,;?]", "Latin punctuation after a Persian letter"),
+    (r" [،؛؟:.](?![\w/])", "a space before punctuation"),
+    (
+        r"(?<=[A-Za-z])(?<!Code)\)?، ?\(?(?!Code)[A-Za-z]",
+        "Latin words beside a comma are ordered left to right: write «and» or «or»",
+    ),
+    (rf"[،؛؟](?=[{LETTER}])", "no space after punctuation"),
+    (r"«\s|\s»", "a space inside quotation marks"),
+    (r"(?<![A-Za-z0-9._/+-])[0-9]+(?:[.,][0-9]+)*(?![A-Za-z0-9.])", "Latin digits in Persian prose"),
+    (r"[۰-۹][.,][۰-۹]", "a Latin decimal point between Persian digits"),
+]
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=where)
 
 
@@ -91,27 +111,7 @@ def test_every_paragraph_begins_in_persian(page: Path) -> None:
 
 
 @each_page
-@pytest.mark.parametrize(
-    ("pattern", "why"),
-    [
-        (r"[يكة٠-٩ۀ]", "an Arabic letter or digit, or ۀ in place of هٔ"),
-        (r"[\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]", "an invisible mark of direction: use dir="),
-        (rf"(?<![{LETTER}\u200c])ن?می (?=[{LETTER}])", "می parted from its verb by a space"),
-        (rf"(?<=[{LETTER}]) (ها|های|هایی|هایش|تر|ترین|ام|اند)(?![{LETTER}\u200c])", "a suffix parted by a space"),
-        (rf"(?<![{LETTER}])(ن?می|بی|پیش)\u200c(?![{LETTER}])", "a half-space before nothing"),
-        (r"\u200c\u200c|\u200c[\s،؛؟.»)]|[\s«(]\u200c", "a half-space at the edge of a word"),
-        (rf"[{LETTER}][,;?]", "Latin punctuation after a Persian letter"),
-        (r" [،؛؟:.](?![\w/])", "a space before punctuation"),
-        (
-            r"(?<=[A-Za-z])(?<!Code)\)?، ?\(?(?!Code)[A-Za-z]",
-            "Latin words beside a comma are ordered left to right: write «و» or «یا»",
-        ),
-        (rf"[،؛؟](?=[{LETTER}])", "no space after punctuation"),
-        (r"«\s|\s»", "a space inside quotation marks"),
-        (r"(?<![A-Za-z0-9._/+-])[0-9]+(?:[.,][0-9]+)*(?![A-Za-z0-9.])", "Latin digits in Persian prose"),
-        (r"[۰-۹][.,][۰-۹]", "a Latin decimal point between Persian digits"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "why"), FAULTS, ids=[why for _, why in FAULTS])
 def test_persian_is_well_set(page: Path, pattern: str, why: str) -> None:
     # The numbers of a list are drawn by the browser.
     text = re.sub(r"^\d+\. ", "", words_only(page), flags=re.MULTILINE)
