@@ -211,6 +211,20 @@ def test_the_branches_of_errors_have_the_exit_codes_that_the_page_says() -> None
     assert exit_code_of(UsageError("no", subject="x", hint="y")) == 2
 
 
+def test_the_pictures_are_the_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = plan("Qwen/Qwen3-8B", drafts="none", gpu="l40s", offline=True)
+    missing = result.save_pictures(tmp_path / "called.svg")
+    asked = ["fit", "Qwen/Qwen3-8B", "--draft", "none", "--gpu", "l40s", "--offline"]
+    assert main([*asked, "--plot", str(tmp_path / "typed.svg")]) == 0
+    assert (tmp_path / "called.svg").read_bytes() == (tmp_path / "typed.svg").read_bytes()
+    said = capsys.readouterr().err
+    assert missing
+    assert all(why in said for why in missing)
+    with pytest.raises(UsageError) as caught:
+        result.save_pictures(tmp_path / "plan.bmp")
+    assert caught.value.subject == "save_pictures"
+
+
 def in_new_process(script: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", script, "--json", "-", "no-such-command"],

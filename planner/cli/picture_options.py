@@ -12,6 +12,7 @@ from planner.cli.options import apply
 from planner.cli.output import Output
 from planner.cli.page_options import check_page, page_option, write_page
 from planner.cli.typed_names import complete_file
+from planner.service.pictures import require_pictures
 
 if TYPE_CHECKING:
     from planner.service.result import FitResult
@@ -54,14 +55,7 @@ class PictureOptions:
             check_page(self.html)
         if self.plot is None:
             return
-        try:
-            import planner.pictures  # noqa: F401, PLC0415 - matplotlib is an extra, and slow to import
-        except ImportError as cause:
-            raise UsageError(
-                f"pictures need matplotlib, which does not load here: {cause}",
-                subject="--plot",
-                hint="pip install 'specplan[plot]'",
-            ) from cause
+        require_pictures("--plot")
         if not Path(self.plot).parent.is_dir():
             raise UsageError(
                 "the picture cannot be written: there is no such folder",

@@ -1,5 +1,6 @@
 """One answer of `fit`, as the command line prints it and Python hands it out: findings, and how they are told."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from planner.report.facts import TargetFacts
 from planner.report.findings import Findings, JudgedDraft
 from planner.report.plain import document_text, safe_block
 from planner.service.exit_codes import EXIT_INTERRUPTED, EXIT_NO, EXIT_OF_ANSWER, EXIT_TRIAL, exit_code_of
+from planner.service.pictures import require_pictures
 from planner.service.request import PlanOptions
 from planner.verdict import Answer, Reason
 
@@ -96,6 +98,18 @@ class FitResult:
 
             blocks.append(explain_text(self.findings.told.plan, self.facts.assumptions))
         return safe_block("\n\n".join(blocks), color=color)
+
+    def save_pictures(self, path: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Draw what `specplan fit --plot` draws into a .png, .svg or .pdf; which pictures are missing, and why.
+
+        Raises:
+            UsageError: matplotlib (the extra ``plot``) is not installed, or the path cannot be written.
+        """
+        require_pictures("save_pictures")
+        from planner.pictures import draw, left_out, write_pictures  # noqa: PLC0415 - matplotlib is slow to import
+
+        write_pictures(draw(self.findings), os.fspath(path), option="save_pictures")
+        return tuple(left_out(self.findings))
 
     def report(self) -> dict[str, Any]:
         """The report document, as `specplan fit --json` writes it; its schema is in `specplan schema`."""

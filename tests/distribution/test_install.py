@@ -44,6 +44,7 @@ WITHOUT = [
         id="trial",
     ),
     pytest.param("fit Qwen/Qwen3-8B --draft none --gpu l40s --offline --plot plan.png", 2, "plot", id="plot"),
+    pytest.param("fit Qwen/Qwen3-8B --draft none --gpu l40s --offline --html plan.html", 2, "html", id="html"),
 ]
 
 
@@ -162,7 +163,7 @@ def test_every_extra_can_be_had_alone(installed: Installed, wheel: Path) -> None
         assert done.returncode == 0, f"{extra}: {done.stderr}"
 
 
-def test_with_its_extra_a_picture_is_drawn(
+def test_a_picture_with_its_extra_alone_and_a_page_with_both(
     index: None, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = environment(tmp_path_factory.mktemp("pictures"), pythons()[-1])
@@ -171,6 +172,14 @@ def test_with_its_extra_a_picture_is_drawn(
     drawn = place.run(*PAIR, "--quiet", "--plot", "plan.png")
     assert (drawn.returncode, drawn.stderr) == (0, "")
     assert (place.elsewhere / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert place.run(*PAIR, "--html", "plan.html").returncode == 2
+    done = pip(place.interpreter, "install", f"{wheel}[html]")
+    assert done.returncode == 0, done.stderr
+    written = place.run(*PAIR, "--quiet", "--html", "plan.html")
+    assert (written.returncode, written.stderr) == (0, "")
+    page = (place.elsewhere / "plan.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "Qwen/Qwen3-0.6B" in page
 
 
 def test_pipx_runs_the_wheel(index: None, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
