@@ -24,11 +24,11 @@ from planner.nvml import DeviceReading
 from planner.planning import Plan, make_plan
 from planner.report.words import need_bytes, room
 from planner.trial.backends import BACKENDS, Backend
-from planner.trial.engine_lines import compare_engine
-from planner.trial.engine_options import vllm_options
 from planner.trial.expectation import expected_prediction, held_range, longest_tokens, plan_trial, trial_dtype
 from planner.trial.protocol import DEEPEST_SWEPT, TrialRequest
 from planner.trial.runner import Deadlines, Outcome, run_trial
+from planner.trial.serving.lines import compare_engine
+from planner.trial.serving.options import vllm_options
 from planner.trial.summary import Expected, Summary, Watched, summarize
 from planner.trial.watch import DeviceWatch
 from planner.verdict import Answer

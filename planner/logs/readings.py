@@ -10,7 +10,7 @@ from typing import Final
 
 from planner.logs.settings import LogSettings, machine, vllm_settings
 from planner.logs.sglang import sglang_figures, sglang_settings
-from planner.trial.engine_log import failure_code, read_engine_log, root_cause
+from planner.trial.serving.log import failure_code, read_engine_log, root_cause
 
 #: What is read of a file; logs of busy servers are longer, but engines speak of their memory when they start.
 MOST_BYTES: Final = 16 << 20

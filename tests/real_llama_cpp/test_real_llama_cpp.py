@@ -17,12 +17,12 @@ from gguf_writer import convert
 from planner.errors import TrialError
 from planner.trial.backends import BUILTIN, LLAMA_CPP, Backend
 from planner.trial.embedded import TINY_DRAFT, TINY_DRAFT_BAD, TINY_TARGET, embedded_folder, make_embedded
-from planner.trial.llama_cpp import SERVER_VARIABLE
 from planner.trial.protocol import TrialRequest
 from planner.trial.runner import Outcome, run_trial
+from planner.trial.serving.llama_cpp import SERVER_VARIABLE
 from planner.trial.statistics import measure
-from planner.trial.worker.llama_cpp_options import Help
-from planner.trial.worker.llama_cpp_server import ask
+from planner.trial.worker.llama_cpp.options import Help
+from planner.trial.worker.llama_cpp.server import ask
 
 SERVER: Final = os.environ.get(SERVER_VARIABLE, "")
 pytestmark = [

@@ -12,7 +12,7 @@ from planner.errors import TrialError
 from planner.trial.backends import BACKENDS, VLLM, Backend
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Outcome, run_trial
-from planner.trial.worker import vllm_engine
+from planner.trial.worker.vllm import engine as vllm_engine
 
 #: A vLLM of 2 ms a pass. With a draft, rounds accept 0, 1, 2, ... proposals by turns.
 STAND_IN = """

@@ -9,9 +9,9 @@ from planner.declared_gpus import parse_gpu_option
 from planner.engines.base import Draft, Serving
 from planner.engines.registry import engine_profile
 from planner.planning import Plan, make_plan
-from planner.trial.engine_lines import compare_engine
-from planner.trial.engine_options import vllm_options
 from planner.trial.protocol import TrialRequest
+from planner.trial.serving.lines import compare_engine
+from planner.trial.serving.options import vllm_options
 from planner.workload import Workload
 
 GIB = 2**30

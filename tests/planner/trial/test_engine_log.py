@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_catalog.units import GIB
-from planner.trial.engine_log import (
+from planner.trial.serving.log import (
     EngineLog,
     failure_code,
     is_second_hand,

@@ -14,9 +14,9 @@ import pytest
 
 from planner.errors import TrialError
 from planner.trial.backends import LLAMA_CPP
-from planner.trial.llama_cpp import SERVER_VARIABLE, find_server
 from planner.trial.protocol import Event, TrialRequest
 from planner.trial.runner import Deadlines, Outcome, run_trial
+from planner.trial.serving.llama_cpp import SERVER_VARIABLE, find_server
 from planner.trial.statistics import measure
 
 FAKE = Path(__file__).with_name("fake_llama_server.py")

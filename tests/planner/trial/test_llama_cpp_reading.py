@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.trial.worker import llama_cpp_log as log
-from planner.trial.worker.llama_cpp_answer import Answer, fitted_counts, told_counts
-from planner.trial.worker.llama_cpp_options import Help, OptionsError, file_bytes, gguf_file
+from planner.trial.worker.llama_cpp import log
+from planner.trial.worker.llama_cpp.answer import Answer, fitted_counts, told_counts
+from planner.trial.worker.llama_cpp.options import Help, OptionsError, file_bytes, gguf_file
 
 MIB = 1 << 20
 

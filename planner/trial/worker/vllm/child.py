@@ -1,6 +1,6 @@
-"""The child of a trial in vLLM: ``PYTHON vllm_child.py PIPE``, run by the interpreter that has vLLM.
+"""The child of a trial in vLLM: ``PYTHON child.py PIPE``, run by the interpreter that has vLLM.
 
-Speaks the protocol of every child. Two engines cannot hold a device at once, so it starts ``vllm_engine.py``
+Speaks the protocol of every child. Two engines cannot hold a device at once, so it starts ``engine.py``
 twice, one after the other, as processes of their own: first the target alone for half of the seconds, then the
 pair on the prompts that got done. Standard library only; what it needs of ours it loads by path, for specplan is
 not installed beside the engine. What the engines print goes on to standard output, and its head is read for what
@@ -31,7 +31,9 @@ LEAVING_SECONDS = 60.0
 
 def load(name: str) -> Any:
     """A module of ``planner.trial`` by its path, under a name that no engine uses."""
-    spec = importlib.util.spec_from_file_location(f"specplan_{name}", HERE.parent / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"specplan_{name.replace('/', '_')}", HERE.parents[1] / f"{name}.py"
+    )
     if spec is None or spec.loader is None:
         raise ImportError(name)
     module = importlib.util.module_from_spec(spec)
@@ -40,7 +42,7 @@ def load(name: str) -> Any:
     return module
 
 
-protocol, prompts, engine_log = load("protocol"), load("prompts"), load("engine_log")
+protocol, prompts, engine_log = load("protocol"), load("prompts"), load("serving/log")
 
 
 class PhaseFailedError(Exception):
@@ -106,7 +108,7 @@ class Phase:
         """
         reading, writing = os.pipe()
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "vllm_engine.py"), str(writing)],
+            [sys.executable, str(HERE / "engine.py"), str(writing)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

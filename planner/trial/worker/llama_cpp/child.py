@@ -1,4 +1,4 @@
-"""The child of a trial in llama.cpp: ``python -m planner.trial.worker.llama_cpp_child PIPE``.
+"""The child of a trial in llama.cpp: ``python -m planner.trial.worker.llama_cpp.child PIPE``.
 
 Speaks the protocol of every child; standard library only. Starts ``llama-server`` twice, one after the other:
 first the target alone for half of the seconds, then the pair on the prompts that got done. Times are the server's.
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from planner.trial.llama_cpp import START_SECONDS, find_server, lacks_server
 from planner.trial.prompts import Prompt, interleaved
 from planner.trial.protocol import Event, PromptRun, ProtocolError, TrialRequest
-from planner.trial.worker import llama_cpp_log as log
-from planner.trial.worker.llama_cpp_answer import Answer, fitted_counts, told_counts
-from planner.trial.worker.llama_cpp_options import (
+from planner.trial.serving.llama_cpp import START_SECONDS, find_server, lacks_server
+from planner.trial.worker.llama_cpp import log
+from planner.trial.worker.llama_cpp.answer import Answer, fitted_counts, told_counts
+from planner.trial.worker.llama_cpp.options import (
     Help,
     OptionsError,
     Start,
@@ -26,7 +26,7 @@ from planner.trial.worker.llama_cpp_options import (
     file_bytes,
     gguf_file,
 )
-from planner.trial.worker.llama_cpp_server import RequestError, Server, ServerError, ask
+from planner.trial.worker.llama_cpp.server import RequestError, Server, ServerError, ask
 
 _DEFAULT_K: Final = 3
 _WARM_TOKENS: Final = 32

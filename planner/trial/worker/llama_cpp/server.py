@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from planner.trial.worker import llama_cpp_log
+from planner.trial.worker.llama_cpp import log as llama_cpp_log
 
 _HOST: Final = "127.0.0.1"
 _HEAD_BYTES: Final = 1 << 20

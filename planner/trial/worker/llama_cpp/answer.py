@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from planner.trial.worker.llama_cpp_log import Counters
+from planner.trial.worker.llama_cpp.log import Counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
