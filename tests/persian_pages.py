@@ -1,4 +1,4 @@
-"""The Persian pages, taken apart: running text, code in it, transcripts."""
+"""The Persian pages, taken apart: running text, code in it, transcripts; and what to ask a browser of them."""
 
 import html
 import re
@@ -18,6 +18,29 @@ FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Code that keeps its own order within a right-to-left sentence.
 ISOLATED: Final = re.compile(r'<code dir="ltr">(.*?)</code>')
 PLAIN: Final = re.compile(r"`([^`\n]+)`")
+
+#: For each piece of code: does any character stand left of the one before it, on the same line?
+CODE_OUT_OF_ORDER: Final = """() => [...document.querySelectorAll('[dir="rtl"] code')].filter(code => {
+  const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+  let last = null;
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    for (let i = 0; i < node.length; i++) {
+      const range = document.createRange();
+      range.setStart(node, i);
+      range.setEnd(node, i + 1);
+      const box = range.getBoundingClientRect();
+      if (!box.width) continue;
+      if (last && Math.abs(last.top - box.top) < 2 && box.left < last.left) return true;
+      last = box;
+    }
+  }
+  return false;
+}).map(code => code.textContent)"""
+LEFT_TO_RIGHT: Final = """() => [...document.querySelectorAll('[dir="rtl"] :is(p, h1, h2, h3, li, td, th)')]
+  .filter(e => getComputedStyle(e).direction != "rtl").map(e => e.textContent)"""
+LINES_RIGHT_TO_LEFT: Final = """() => [...document.querySelectorAll('[dir="rtl"] pre')]
+  .filter(e => getComputedStyle(e).direction != "ltr").map(e => e.textContent)"""
 
 
 def text_of(page: Path) -> str:

@@ -1,6 +1,6 @@
 """The Persian pages are well set: right to left, with half-spaces and punctuation in place and code in order.
 
-They are read on a code host and on the site of ``make docs``; a browser tells whether both show them in order.
+A browser tells whether a code host shows them in order; ``test_site`` asks the same of the site.
 """
 
 from __future__ import annotations
@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from doc_commands import ROOT, where
-from persian_pages import ISOLATED, LATIN, LETTER, PAGES, PERSIAN, PLAIN, text_of, without_blocks, words_only
+from persian_pages import (
+    CODE_OUT_OF_ORDER,
+    ISOLATED,
+    LATIN,
+    LEFT_TO_RIGHT,
+    LETTER,
+    LINES_RIGHT_TO_LEFT,
+    PAGES,
+    PERSIAN,
+    PLAIN,
+    text_of,
+    without_blocks,
+    words_only,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -132,30 +145,6 @@ def test_the_menu_has_the_title_of_the_page(page: Path) -> None:
     assert titles[f"fa/{page.name}"] == heading[1]
 
 
-#: For each piece of code: does any character stand left of the one before it, on the same line?
-_CODE_OUT_OF_ORDER = """() => [...document.querySelectorAll("code")].filter(code => {
-  const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
-  let last = null;
-  while (walker.nextNode()) {
-    const node = walker.currentNode;
-    for (let i = 0; i < node.length; i++) {
-      const range = document.createRange();
-      range.setStart(node, i);
-      range.setEnd(node, i + 1);
-      const box = range.getBoundingClientRect();
-      if (!box.width) continue;
-      if (last && Math.abs(last.top - box.top) < 2 && box.left < last.left) return true;
-      last = box;
-    }
-  }
-  return false;
-}).map(code => code.textContent)"""
-_LEFT_TO_RIGHT = """() => [...document.querySelectorAll("p, h1, h2, h3, li, td, th")]
-  .filter(e => getComputedStyle(e).direction != "rtl").map(e => e.textContent)"""
-_LINES_RIGHT_TO_LEFT = """() => [...document.querySelectorAll("pre")]
-  .filter(e => getComputedStyle(e).direction != "ltr").map(e => e.textContent)"""
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
@@ -185,9 +174,9 @@ def test_a_browser_shows_everything_in_order(page: Path, width: int, browser: Br
     opened = browser.new_page(viewport={"width": width, "height": 800})
     opened.set_content(as_a_code_host_shows(page))
     assert opened.evaluate("document.querySelectorAll('h1').length") == 1
-    assert opened.evaluate(_CODE_OUT_OF_ORDER) == []
-    assert opened.evaluate(_LEFT_TO_RIGHT) == []
-    assert opened.evaluate(_LINES_RIGHT_TO_LEFT) == []
+    assert opened.evaluate(CODE_OUT_OF_ORDER) == []
+    assert opened.evaluate(LEFT_TO_RIGHT) == []
+    assert opened.evaluate(LINES_RIGHT_TO_LEFT) == []
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     opened.close()
 
@@ -198,7 +187,7 @@ def test_the_browser_sees_what_is_out_of_order(browser: Browser) -> None:
     opened.set_content(
         '<div dir="rtl"><p dir="auto">در <code>--context</code> است</p><pre>$ a</pre><h1 dir="ltr">a</h1></div>'
     )
-    assert opened.evaluate(_CODE_OUT_OF_ORDER) == ["--context"]
-    assert opened.evaluate(_LEFT_TO_RIGHT) == ["a"]
-    assert opened.evaluate(_LINES_RIGHT_TO_LEFT) == ["$ a"]
+    assert opened.evaluate(CODE_OUT_OF_ORDER) == ["--context"]
+    assert opened.evaluate(LEFT_TO_RIGHT) == ["a"]
+    assert opened.evaluate(LINES_RIGHT_TO_LEFT) == ["$ a"]
     opened.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from persian_pages import CODE_OUT_OF_ORDER, LEFT_TO_RIGHT, LINES_RIGHT_TO_LEFT
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = Path("/usr/bin/chromium")
@@ -137,3 +138,20 @@ def test_the_search_works_without_a_network(way: str, site: Path, served: str) -
         browser.close()
     assert errors == []
     assert [url for url in asked if not url.startswith((here, "data:", "blob:", "about:"))] == []
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium")
+def test_persian_pages_show_everything_in_order(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    quiet = ["background-networking", "component-update", "sync", "gpu"]
+    options = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
+    with playwright.sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path=str(CHROMIUM), args=options)
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        for path in sorted(site.glob("fa/*.html")):
+            page.goto(path.as_uri())
+            assert page.evaluate("document.querySelectorAll('[dir=\"rtl\"] p').length") > 0, path.name
+            for question in (CODE_OUT_OF_ORDER, LEFT_TO_RIGHT, LINES_RIGHT_TO_LEFT):
+                assert page.evaluate(question) == [], path.name
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+        browser.close()
