@@ -12,7 +12,8 @@
     │   ├── DevicePermissionError
     │   ├── DeviceLostError
     │   ├── NoDeviceError
-    │   └── DriverHangError
+    │   ├── DriverHangError
+    │   └── ClusterError
     └── TrialError                   exit 7; ``code`` says why: planner.trial.failures
 """
 
@@ -73,6 +74,12 @@ class DriverHangError(HardwareError):
     """The driver did not answer in time."""
 
     code = "driver_hang"
+
+
+class ClusterError(HardwareError):
+    """The Ray cluster cannot be joined, or none of its nodes can be read."""
+
+    code = "cluster"
 
 
 #: The code of a trial that the user ended: the plan is told all the same, with the exit code of an interruption.

@@ -38,6 +38,7 @@ WITH_GPUS: Final[Mapping[str, str]] = {
 NOT_RUN: Final[Mapping[str, str]] = {
     r"specplan trial .*": "takes a minute and weights; tests/cli/test_trial.py runs it",
     r"specplan fit .*--(trial|download).*": "takes minutes and weights; tests/cli/test_fit_trials.py runs it",
+    r"specplan fit .*--ray .*": "joins a Ray cluster; tests/planner/fleet/test_ray.py starts one",
     r"specplan models --add .*": "asks the Hub; tests/cli/test_model_sources.py adds one of a stand-in Hub",
     r"specplan .*(/opt/|/etc/|/srv/).*": "names a place of the reader's machine",
 }

@@ -21,7 +21,8 @@ HOMES = {
     "PIL": {"planner.pictures.files"},
     "jinja2": {"planner.page.drawing"},
     "markupsafe": {"planner.page.drawing"},
-    "pydantic": {"planner.report.document", "planner.report.trial_document"},
+    "pydantic": {"planner.report.document", "planner.report.trial_document", "planner.report.fleet_document"},
+    "ray": {"planner.fleet.ray_child"},
 }
 #: What only the child of a trial may import.
 CHILD = "planner.trial.worker"
@@ -42,7 +43,8 @@ FLOORS = (
         *("planner.nvml", "planner.nvml_clocks", "planner.nvml_errors", "planner.nvml_fields"),
         "planner.nvml_memory",
         *("planner.declared_gpus", "planner.device_selection", "planner.host_memory"),
-        *("planner.trial", "planner.logs", "planner.calibration_store"),
+        *("planner.trial", "planner.logs", "planner.calibration_store", "planner.child_process"),
+        "planner.fleet",
     ),
     ("planner.report",),
     ("planner.pictures",),

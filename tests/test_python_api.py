@@ -34,10 +34,11 @@ from planner.service.request import PlanOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "python-api.md"
-#: Options of `fit` that are about printing, pictures or trials.
+#: Options of `fit` that are about printing, pictures, trials or a cluster.
 NOT_PYTHONS = {
     *("json_target", "quiet", "no_progress", "color", "debug", "verbose", "explain", "plot", "html"),
     *("trial", "trial_top", "trial_backend", "trial_seconds", "trial_weights", "download", "engine_python"),
+    *("ray", "ray_timeout"),
 }
 Asked = Mapping[str, Any]
 

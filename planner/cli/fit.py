@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planner.cli.fleet import FleetOptions, fit_fleet_command, fleet_options
 from planner.cli.options import (
     apply,
     demand_options,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # what plans is loaded when it plans: help and completion com
     draft_options(),
     demand_options(),
     where_options(),
+    fleet_options(),
     engine_options(),
     offline_option(),
     fit_trial_options(),
@@ -56,6 +58,8 @@ def command(target: str, **given: object) -> int:
     TARGET is a Hub repo (org/name or org/name@revision), a local folder, or a name from `specplan models`. Planned
     for live devices, it ends with a measured trial of the best pairs.
 
+    With --ray it is planned for every node of a Ray cluster, and for the whole.
+
     Exit code 0: it fits. 3: it does not, or the draft will not do. 4: it cannot be told. 5: the model cannot be
     read. 6: the devices cannot be read. 7: the trial failed, or was worse than the plan. 8: the Hub cannot be
     asked.
@@ -64,6 +68,9 @@ def command(target: str, **given: object) -> int:
     trial = replace(TrialOptions.of(given), sweep=options.num_speculative_tokens is None)
     pictures = PictureOptions.of(given)
     pictures.prepare()
+    fleet = FleetOptions.of(given)
+    if fleet is not None:
+        return fit_fleet_command(target, options, fleet, output, trial=trial, pictures=pictures)
     return fit(target, options, output, trial=trial, pictures=pictures)
 
 

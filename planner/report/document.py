@@ -1,4 +1,5 @@
-"""The report as scripts read it: the schema ``specplan.report/1``. Only here and in trial_document is pydantic.
+"""The report as scripts read it: the schema ``specplan.report/1``. Only here, in trial_document and in
+fleet_document is pydantic.
 
 Sizes are integers of bytes, tokens are integers, null is what is not known. Names are a promise: fields may be
 added under this schema, never renamed or removed.
@@ -9,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
 
+from planner.report.fleet_document import FleetEntry
 from planner.report.schemas import REPORT_SCHEMA
 from planner.report.trial_document import CostEntry, PredictionEntry, TrialEntry
 
@@ -320,6 +322,7 @@ class Report(Part):
     recommendation: Recommendation | None = None
     problems: list[ProblemEntry] = Field(default_factory=list)
     elsewhere: list[ElsewhereEntry] = Field(default_factory=list)
+    fleet: FleetEntry | None = None
 
 
 class ErrorEntry(Part):

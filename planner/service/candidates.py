@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,14 @@ from planner.workload import Workload
 _NAMED_SOURCE: Final = "named by you"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundDrafts:
+    """Drafts for a target, named or found, before any device or degree is looked at."""
+
+    found: tuple[tuple[Candidate, Draft], ...]
+    discarded: tuple[Discarded, ...]
+
+
 def gather_offers(
     options: PlanOptions,
     target: Model,
@@ -54,6 +62,17 @@ def gather_offers(
     Raises:
         UsageError, ModelError, NetworkError: about a draft that the user named.
     """
+    return judge_drafts(
+        look_for_drafts(options, target, output), options, target, devices, engine, workload, output
+    )
+
+
+def look_for_drafts(options: PlanOptions, target: Model, output: RemarkSink) -> FoundDrafts:
+    """The drafts that the user named or, without, those that are known, on disk, or listed by the Hub.
+
+    Raises:
+        UsageError, ModelError, NetworkError: about a draft that the user named.
+    """
     if options.drafts:
         drafts = load_drafts(options, target, output)
         found = [(_named(draft), draft) for draft in drafts]
@@ -62,15 +81,28 @@ def gather_offers(
         found, discarded = _embedded(options, output), []
     else:
         found, discarded = _search(options, target, output)
+    return FoundDrafts(found=tuple(found), discarded=tuple(discarded))
+
+
+def judge_drafts(
+    drafts: FoundDrafts,
+    options: PlanOptions,
+    target: Model,
+    devices: Sequence[Device],
+    engine: EngineProfile,
+    workload: Workload,
+    output: RemarkSink,
+) -> Offers:
+    """An offer of each on these devices: its best k, what is predicted, what the engine says to the pair."""
     judge = _Judge(options, target, devices, engine, workload)
     offers: list[Offer] = []
     with output.step("comparing the drafts with the target") as step:
-        for number, (candidate, draft) in enumerate(found):
-            step.count(number, len(found))
+        for number, (candidate, draft) in enumerate(drafts.found):
+            step.count(number, len(drafts.found))
             offers.append(judge.offer(candidate, draft))
     if options.drafts and options.num_speculative_tokens is not None:
         _note_short_blocks(offers, options.num_speculative_tokens.least, output)
-    return Offers(offers=tuple(offers), discarded=tuple(discarded), named=bool(options.drafts))
+    return Offers(offers=tuple(offers), discarded=drafts.discarded, named=bool(options.drafts))
 
 
 def _note_short_blocks(offers: Sequence[Offer], least: int, output: RemarkSink) -> None:

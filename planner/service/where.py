@@ -33,12 +33,7 @@ def choose_devices(options: PlanOptions, output: RemarkSink) -> tuple[Device, ..
     if options.gpu is not None:
         return _declared(options.gpu, options)
     if options.devices == HOST_CHOICE:
-        if options.engine_name not in _ON_HOSTS:
-            raise UsageError(
-                "that engine is planned on GPUs only, not in host memory",
-                subject=f"--devices cpu --engine {options.engine}",
-                hint="add --engine transformers or llama.cpp, or plan for a GPU you name: --gpu h100-80gb",
-            )
+        check_hosts_engine(options)
         from planner.host_memory import host_device  # noqa: PLC0415 - read only where asked for
 
         return (host_device(),)
@@ -54,6 +49,20 @@ def choose_devices(options: PlanOptions, output: RemarkSink) -> tuple[Device, ..
         if options.devices is None and "--gpu" not in error.hint:
             error.hint = f"{error.hint}; or name a GPU to plan for: --gpu h100-80gb"
         raise
+
+
+def check_hosts_engine(options: PlanOptions) -> None:
+    """Refuse an engine that is not planned in the memory of a host.
+
+    Raises:
+        UsageError: it is none of those that are.
+    """
+    if options.engine_name not in _ON_HOSTS:
+        raise UsageError(
+            "that engine is planned on GPUs only, not in host memory",
+            subject=f"--devices cpu --engine {options.engine}",
+            hint="add --engine transformers or llama.cpp, or plan for a GPU you name: --gpu h100-80gb",
+        )
 
 
 def tensor_parallel(options: PlanOptions, devices: Sequence[Device]) -> int:

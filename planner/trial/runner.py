@@ -5,33 +5,32 @@ leads a process group, so that nothing of it is left behind.
 """
 
 import os
-import re
-import selectors
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
+from planner.child_process import (
+    SECRET,
+    EndlessLineError,
+    hand_over,
+    how_it_ended,
+    lines_of,
+    started_child,
+    tail_of,
+    whole_words,
+)
 from planner.errors import TrialError
-from planner.trial.ending import end_group, raising_on_signals
+from planner.trial.ending import raising_on_signals
 from planner.trial.failures import MEANINGS, hint_of
 from planner.trial.protocol import Event, PromptRun, ProtocolError, TrialRequest, is_count
 
 #: Loading and warming come before the measuring that ``seconds`` bounds.
 _START_SECONDS: Final = 300.0
 _SILENCE_SECONDS: Final = 180.0
-_LINE_BYTES: Final = 1 << 20
-_TAIL_BYTES: Final = 1500
 _QUOTED_CHARACTERS: Final = 300
-#: Names of what never gets into the child's environment, where its log could tell it: it needs no network.
-_SECRET: Final = re.compile(
-    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(?:_|$)", re.IGNORECASE
-)
 #: More proposals at once than any draft makes.
 _MOST_TOKENS: Final = 1024
 
@@ -95,83 +94,20 @@ def run_trial(
     with (
         raising_on_signals(),
         tempfile.TemporaryFile() as log,
-        _child(command or worker_command(), log, surroundings) as (child, pipe),
+        started_child(command or worker_command(), log, surroundings) as (child, pipe),
     ):
         try:
             started(child.pid)
-            _hand_over(child, request)
+            hand_over(child, request.to_json())
             return _listen(child, pipe, limits, watch, log)
-        except ProtocolError as error:
+        except (ProtocolError, EndlessLineError) as error:
             raise _error("protocol", f"the child spoke out of turn: {error}", log) from error
 
 
-@contextmanager
-def _child(
-    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A started child and the reading end of its pipe; its whole group is dead afterwards."""
-    reading, writing = os.pipe()
-    try:
-        try:
-            child = subprocess.Popen(
-                [*command, str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=[writing],
-                env=environment,
-                start_new_session=True,
-            )
-        finally:
-            os.close(writing)
-        try:
-            yield child, reading
-        finally:
-            end_group(child)
-    finally:
-        os.close(reading)
-
-
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    kept = {name: value for name, value in os.environ.items() if not SECRET.search(name)}
     # A thread that spins while it waits starves whatever else runs on the machine, and is starved by it.
     return {"OMP_WAIT_POLICY": "PASSIVE", **kept, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-
-
-def _hand_over(child: subprocess.Popen[bytes], request: TrialRequest) -> None:
-    if child.stdin is None:  # pragma: no cover - it was asked for
-        return
-    try:
-        child.stdin.write(request.to_json().encode())
-        child.stdin.close()
-    except BrokenPipeError:
-        return  # it died at once; its silence on the pipe tells
-
-
-def _lines(pipe: int, limits: Deadlines) -> Iterator[bytes]:
-    """Whole lines as they come.
-
-    Raises:
-        TimeoutError: "deadline" or "silent".
-        ProtocolError: a line without end.
-    """
-    end = time.monotonic() + limits.whole
-    buffer = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while True:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("deadline")
-            if not selector.select(min(left, limits.silence)):
-                raise TimeoutError("deadline" if limits.silence >= left else "silent")
-            read = os.read(pipe, 1 << 16)
-            if not read:
-                return
-            *whole, buffer = (buffer + read).split(b"\n")
-            yield from whole
-            if len(buffer) > _LINE_BYTES:
-                raise ProtocolError(f"a line of more than {_LINE_BYTES:,} bytes")
 
 
 def _listen(
@@ -184,7 +120,7 @@ def _listen(
     runs: list[PromptRun] = []
     loaded: Mapping[str, Any] | None = None
     try:
-        for line in _lines(pipe, limits):
+        for line in lines_of(pipe, whole_seconds=limits.whole, silence_seconds=limits.silence):
             event = Event.from_json(line.decode("utf-8", "replace"))
             watch(event)
             if event.name == "loaded":
@@ -207,7 +143,7 @@ def _listen(
             else f"not done after {limits.whole:.0f} s"
         )
         raise _error(code, text, log) from error
-    raise _error("killed", f"the child ended without a result ({_how_it_ended(child)})", log)
+    raise _error("killed", f"the child ended without a result ({how_it_ended(child)})", log)
 
 
 def _outcome(
@@ -237,7 +173,7 @@ def _outcome(
         repeats_spread=spread,
         notes=_texts(content.get("notes", ())),
         engine=_mapping(content.get("engine", {})),
-        log=_tail(log),
+        log=tail_of(log),
     )
 
 
@@ -260,42 +196,13 @@ def _code(event: Event) -> str:
     return code
 
 
-def _how_it_ended(child: subprocess.Popen[bytes]) -> str:
-    try:
-        code = child.wait(5)
-    except subprocess.TimeoutExpired:
-        return "its pipe is closed, but it runs on"
-    if code >= 0:
-        # What starts programs for others, a shell or a container, tells a signal so.
-        signalled = {128 + number: number.name for number in signal.Signals}
-        return f"exit code {code}" + (f", as of {signalled[code]}" if code in signalled else "")
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:  # a real-time signal has no name
-        name = f"signal {-code}"
-    return f"{name}, as the kernel does when memory runs out" if code == -signal.SIGKILL else name
-
-
 def _error(code: str, text: str, log: IO[bytes]) -> TrialError:
     message = text.strip().rstrip(".") or "no reason was given"
-    tail = _tail(log)
+    tail = tail_of(log)
     if tail and code in {"killed", "failed", "protocol"}:
         message += f"; its log ends: {_quoted(tail)!r}"
     return TrialError(message, subject="trial", hint=hint_of(code), code=f"trial_{code}")
 
 
-def _tail(log: IO[bytes]) -> str:
-    size = log.seek(0, os.SEEK_END)
-    log.seek(max(0, size - _TAIL_BYTES))
-    text = log.read().decode("utf-8", "replace")
-    return (text if size <= _TAIL_BYTES else _whole_words(text)).strip()
-
-
 def _quoted(tail: str) -> str:
-    return tail if len(tail) <= _QUOTED_CHARACTERS else _whole_words(tail[-_QUOTED_CHARACTERS:])
-
-
-def _whole_words(text: str) -> str:
-    """A text that was cut at its start, without its first word: of half a token nobody knows what it is."""
-    _, *words = re.split(r"(?<=\s)", text, maxsplit=1)
-    return "".join(words)
+    return tail if len(tail) <= _QUOTED_CHARACTERS else whole_words(tail[-_QUOTED_CHARACTERS:])

@@ -21,7 +21,7 @@ from planner.workload import Workload
 #: Names promised to scripts under specplan.report/1; nothing of this list may ever be taken out.
 PROMISED = {
     "": "schema specplan_version created_at request exit_code warnings engine devices target memory engine_cache"
-    " verdict candidates worthwhile recommendation problems elsewhere",
+    " verdict candidates worthwhile recommendation problems elsewhere fleet",
     "engine": "name version_assumed budget_base gpu_memory_utilization utilization_window",
     "devices.0": "index uuid name total_bytes reserved_bytes engine_total_bytes free_bytes used_by_others_bytes"
     " unified mig source notes",

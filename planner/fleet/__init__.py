@@ -1,0 +1,1 @@
+"""A fleet: the nodes of a cluster, read, planned and tried."""
