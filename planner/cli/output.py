@@ -5,9 +5,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any, Final, Literal, TextIO
 
-from planner.cli.status_line import STATUS_LINE
+from planner.cli.status_line import STATUS_LINE, terminal_columns
 from planner.report.files import write_file
 from planner.report.plain import document_text, safe_block
 from planner.service.remarks import Step, UnseenStep
@@ -15,6 +16,10 @@ from planner.verdict import Reason
 
 STDOUT: Final = "-"
 _ASCII_LOCALES: Final = frozenset({"C", "POSIX"})
+_BESIDE: Final = ("error: ", "hint: ", "note: ", "warning: ")
+#: Columns that these are laid out for on a terminal.
+_NARROWEST: Final = 40
+_WIDEST: Final = 80
 ColorChoice = Literal["auto", "always", "never"]
 _ASCII: Final = str.maketrans({"–": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
 
@@ -111,5 +116,18 @@ def _write(stream: TextIO, text: str, *, color: bool = False) -> None:
         encoding = "ascii"  # Python would write UTF-8 all the same
     if encoding.lower().replace("-", "") != "utf8":
         shown = shown.translate(_ASCII).encode(encoding, errors="backslashreplace").decode(encoding)
+    if stream is sys.stderr and stream.isatty():
+        shown = _broken_at_blanks(shown, max(_NARROWEST, min(_WIDEST, terminal_columns(stream))))
     with STATUS_LINE.wiped():
         stream.write(shown + "\n")
+
+
+def _broken_at_blanks(text: str, width: int) -> str:
+    """What is told beside an answer, as a terminal shows it best; in a file each stays one line, for scripts."""
+    lines = [
+        wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        if line.startswith(_BESIDE)
+        else [line]
+        for line in text.split("\n")
+    ]
+    return "\n".join(piece for pieces in lines for piece in pieces)

@@ -26,6 +26,14 @@ _ESTIMATED_AFTER_SECONDS: Final = 2.0
 _WIPE: Final = "\r\x1b[2K"
 
 
+def terminal_columns(stream: TextIO) -> int:
+    """How wide the terminal behind this stream is; where it does not say, what COLUMNS says, else 80."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or shutil.get_terminal_size().columns
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
+
+
 class ShownStep:
     """One step of what goes on. A ``Step`` of ``planner.service.remarks``."""
 
@@ -123,7 +131,7 @@ class StatusLine:
             elapsed = self._steps[0].elapsed_seconds
             if self._redraws:
                 if elapsed >= _FIRST_SECONDS:
-                    width = shutil.get_terminal_size().columns - 1
+                    width = terminal_columns(self._stream or sys.stderr) - 1
                     self._write(_WIPE + self._line(elapsed)[:width])
                     self._shown = True
             elif elapsed >= self._plain_at:

@@ -11,6 +11,8 @@ from model_catalog.units import parse_share, parse_size
 #: What a kind of value is read as.
 Read_co = TypeVar("Read_co", covariant=True)
 MOST_SPECULATIVE_TOKENS: Final = 16
+#: 64k: engines read it as 64,000 or, with a capital, as 65,536.
+_THOUSANDS: Final = re.compile(r"(\d{1,6})[kK]")
 _RANGE: Final = re.compile(r"(\d{1,4})(?:\s*-\s*(\d{1,4}))?")
 
 
@@ -56,6 +58,10 @@ def _count(text: str) -> int:
     try:
         count = int(text)
     except ValueError as cause:
+        thousands = _THOUSANDS.fullmatch(text.strip())
+        if thousands is not None:
+            number = int(thousands[1])
+            raise ValueError(f"{text!r} may mean {number * 1024} or {number * 1000}") from cause
         raise ValueError(f"{text!r} is not a whole number") from cause
     if not 1 <= count <= 10**9:
         raise ValueError(f"{text!r} must be at least 1 and below 1,000,000,000")

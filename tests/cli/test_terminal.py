@@ -40,6 +40,19 @@ def test_a_plan_on_sixty_columns(tmp_path: Path, golden: Golden) -> None:
     assert [line for line in shown.splitlines() if len(line) >= 60] == []
 
 
+def test_an_error_is_broken_at_blanks(tmp_path: Path) -> None:
+    with Terminal(tmp_path, 60) as terminal:
+        shown = terminal.run("specplan trial x")
+        piped = terminal.run("specplan trial x 2>&1 | wc -l")
+    assert shown == (
+        "error: specplan trial: missing argument 'DRAFT'\n"
+        "hint: for example: specplan trial specplan/tiny-target\n"
+        "  specplan/tiny-draft --devices cpu; `specplan trial --help`\n"
+        "  lists what it takes\n"
+    )
+    assert piped.strip() == "2"
+
+
 def test_a_wide_pane_is_not_filled(tmp_path: Path) -> None:
     with Terminal(tmp_path, 200) as terminal:
         shown = terminal.run(DRAFTS)

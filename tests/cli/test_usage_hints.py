@@ -28,6 +28,7 @@ FIT = ("fit", "Qwen/Qwen3-8B", "--gpu", "l4", "--offline")
         (["devices", "x"], "specplan devices: 'x' is one word too many", "leave it out"),
         (["fit", "x", "--color"], "--color: its value is missing", "write --color auto|always|never;"),
         (["fit", "x", "--gpu"], "--gpu: its value is missing", "write --gpu NAME[:N];"),
+        (["fit", "x", "--context", "64k"], "--context: '64k' may mean 65536 or 64000", "give a whole number"),
         (["fit", "x", "--quiet=1"], "--quiet: takes no value", "write --quiet alone"),
         (
             ["fit", "x", "--task", "chatt"],
