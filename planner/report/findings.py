@@ -148,13 +148,15 @@ def find(
     discarded: Sequence[Discarded] = (),
     demand: Demand | None = None,
     trials: Mapping[str, PairTrial] = _NO_TRIALS,
+    in_full: bool = True,
 ) -> Findings:
     """Plan the target alone and with each draft; order the drafts; say whether speculation pays.
 
     ``named``: the user named the drafts. Asking for what the engine cannot do with the only one is an error, not a
     rejection; that it cannot be split as widely as the target is a rejection all the same, and so is everything
     beside another draft. ``demand`` None: only memory is asked about. ``trials`` by the draft's name: what was
-    measured already; the offers' predictions follow it.
+    measured already; the offers' predictions follow it. ``in_full`` False: nothing of it will be shown, so the
+    inverse answers and the remedies are left out.
 
     Raises:
         UsageError, ParallelismError: what the engine would refuse.
@@ -181,6 +183,8 @@ def find(
         worth=worth,
         named=named,
     )
+    if not in_full:
+        return found
     shown = found.shown
     if shown is None:
         return replace(found, alone=set_up(alone, devices, engine, remedies=remedies and not (named and offers)))

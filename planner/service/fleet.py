@@ -122,6 +122,7 @@ def fit_fleet(
         raise planner.refusal or _too_few(options)
     recipes, fleet = _whole(nodes, by_kind, planner)
     told = _told(found, fleet)
+    told.findings = planner.find(told.workload, told.offers, told.devices, told.engine, {})
     if start_trials is not None and told.fits and told.offers.offers:
         holding = [verdict for verdict in fleet.nodes if verdict.copies and _has_kind(verdict.node, told.name)]
         trials = start_trials(target, told.devices, told.engine, told.workload, options.demand(), holding)
@@ -307,7 +308,8 @@ class _Planner:
         devices, workload = place.devices, self._workload(place)
         engine = with_calibrations(self._engine, devices, driver=devices[0].driver_version, fresh=self._fresh)
         offers = self._offers(devices, engine, workload)
-        findings = self.find(workload, offers, devices, engine, {})
+        # Most kinds and degrees are only compared; the one that is told is looked at in full.
+        findings = self.find(workload, offers, devices, engine, {}, in_full=False)
         return _Kind(
             name=name, devices=devices, engine=engine, workload=workload, findings=findings, offers=offers
         )
@@ -319,6 +321,8 @@ class _Planner:
         devices: Sequence[Device],
         engine: EngineProfile,
         trials: Mapping[str, PairTrial],
+        *,
+        in_full: bool = True,
     ) -> Findings:
         """All that is found at these degrees on these devices."""
         return find(
@@ -330,6 +334,7 @@ class _Planner:
             discarded=offers.discarded,
             demand=self._options.demand() if offers.asked else None,
             trials=trials,
+            in_full=in_full,
         )
 
     def _serving(self, workload: Workload) -> Serving:
