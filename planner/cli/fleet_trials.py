@@ -12,7 +12,7 @@ from planner.cli.pair_trial import MOST_SEQUENCES
 from planner.cli.trial_options import TrialOptions
 from planner.devices import Device, DeviceSource
 from planner.engines.base import EngineProfile
-from planner.errors import TrialError
+from planner.errors import TRIAL_INTERRUPTED, ClusterError, TrialError
 from planner.fleet.asking import TrialAnswer, TrialJob, run_trials
 from planner.fleet.records import NodeVerdict
 from planner.report.findings import Findings, JudgedDraft
@@ -60,7 +60,6 @@ class FleetTrials:
         output: Output,
     ) -> None:
         self.found: dict[str, PairTrial] = {}
-        self._ended = 0
         self._target_name = target_name
         self._trial = trial
         self._options = options
@@ -102,13 +101,27 @@ class FleetTrials:
         jobs = [self._job(judged) for judged in drafts]
         with self._output.step("trials on the cluster") as step:
 
-            def told(_: TrialAnswer) -> None:
-                self._ended += 1
-                step.count(self._ended, len(jobs))
-
-            for answer in run_trials(self._place.address, jobs, told=told):
+            def told(answer: TrialAnswer) -> None:
                 self.found[answer.name] = self._pair_trial(answer)
+                step.count(len(self.found), len(jobs))
+
+            try:
+                for answer in run_trials(self._place.address, jobs, told=told):
+                    self.found.setdefault(answer.name, self._pair_trial(answer))
+            except KeyboardInterrupt:  # the plan is still to be told
+                hint = "run it again, or without: --no-trial"
+                self._fail(jobs, TrialError("interrupted", subject="trial", hint=hint, code=TRIAL_INTERRUPTED))
+            except ClusterError as error:
+                self._fail(
+                    jobs, TrialError(error.message, subject=error.subject, hint=error.hint, code="trial_failed")
+                )
         return bool(self.found)
+
+    def _fail(self, jobs: Sequence[TrialJob], error: TrialError) -> None:
+        """The trials that did not end all ended with this."""
+        for job in jobs:
+            if job.name not in self.found:
+                self.found[job.name] = self._failed(job.name, error)
 
     @property
     def _on_hosts(self) -> bool:
@@ -158,10 +171,12 @@ class FleetTrials:
         trial = None if given is None else given.get("trial")
         if is_trial_document(trial) and isinstance(trial, dict):
             return PairTrial(document=trial, as_served=self._as_served(trial))
-        error = _error_of(answer)
+        return self._failed(answer.name, _error_of(answer))
+
+    def _failed(self, name: str, error: TrialError) -> PairTrial:
         request = TrialRequest(
             target_folder=self._target_name,
-            draft_folder=answer.name,
+            draft_folder=name,
             device="cpu" if self._on_hosts else "cuda",
             batch=min(self._workload.batch, MOST_SEQUENCES),
         )

@@ -7,6 +7,7 @@ out. Imports no Ray.
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ _JOINING_SECONDS: Final = 60.0
 _LINE_BYTES: Final = 1 << 24
 #: Codes of a machine that has no GPU to read, where the cluster knows of none either.
 _WITHOUT_GPU: Final = frozenset({"nvml_missing", "no_device", "driver_mismatch"})
+_ADDRESS: Final = re.compile(r"[^\s/]+:\d{1,5}")
 _WANTS_TOKEN: Final = "InvalidAuthToken"  # noqa: S105 - what Ray prints
 _AUTH_HINT: Final = "the cluster wants its token: RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH as on its nodes"
 _SAME_RELEASE: Final = "pip install 'specplan[ray]' in the Python that runs Ray on that node"
@@ -55,16 +57,18 @@ class TrialAnswer:
 
 
 def check_address(address: str) -> None:
-    """Refuse what would make Ray start a cluster of its own, and a Python without Ray.
+    """Refuse what is no address, or would make Ray start a cluster of its own, and a Python without Ray.
 
     Raises:
         UsageError: either.
     """
-    if address.strip() in {"", "local"} or address != address.strip():
+    if address != "auto" and not _ADDRESS.fullmatch(address):
         raise UsageError(
-            "is no address of a cluster that is there",
+            "a Ray Client's address will not do"
+            if "://" in address
+            else "is no address of a cluster that is there",
             subject=f"--ray {address!r}",
-            hint="give HOST:PORT, or auto for the cluster that this machine belongs to; none is started here",
+            hint="run it on a node of the cluster, with HOST:PORT or auto; no cluster is started here",
         )
     if importlib.util.find_spec("ray") is None:
         raise UsageError("Ray is not installed", subject="--ray", hint="pip install 'specplan[ray]'")

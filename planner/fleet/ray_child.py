@@ -88,7 +88,7 @@ def _join(address: str) -> Any:  # noqa: ANN401 - the module ray
 def _knock(address: str) -> None:
     """Ray takes minutes to find out that nobody listens."""
     host, colon, port = address.rpartition(":")
-    if address == "auto" or "://" in address or not colon or not port.isdecimal():
+    if address == "auto" or not colon or not port.isdecimal():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()

@@ -185,9 +185,9 @@ send(event="trial", name="stranger", answer={})
     assert (found["never"].document, found["never"].why) == (None, None)
 
 
-@pytest.mark.parametrize("address", ["", "local", " local", "auto "])
+@pytest.mark.parametrize("address", ["", "local", " local", "auto ", "head", "ray://head:10001"])
 def test_an_address_that_would_start_a_cluster_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="no address of a cluster"):
+    with pytest.raises(UsageError, match=r"no address of a cluster|Ray Client"):
         check_address(address)
 
 

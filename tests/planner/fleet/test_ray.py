@@ -4,10 +4,13 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +19,10 @@ from typing import Any
 import pytest
 from fake_nvml.build import build_library, find_compiler, scenario_environment
 from fake_nvml.scenarios import MIB, TWO_H100, h100
-from ray_nodes import RayCluster, environment, ray_cluster
+from ray_nodes import SURROUNDINGS, RayCluster, environment, ray_cluster
+
+from planner.fleet.asking import TrialJob, read_nodes, run_trials
+from planner.fleet.records import NodeReading
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
@@ -32,6 +38,13 @@ class Hidden:
         if name.partition(".")[0] in {"planner", "model_catalog"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
+"""
+#: As our child joins and calls, but with a token in its own environment: what a task there sees of it.
+PROBE = """
+import os, sys
+from planner.fleet.ray_child import _caller, _join
+ray = _join(sys.argv[1])
+print(os.environ["HF_TOKEN"], ray.get(ray.remote(_caller()).remote("os", "getenv", "HF_TOKEN")))
 """
 CANARY = "hf_canarycanarycanarycanarycanary00"
 MODEL = ("Qwen/Qwen3-32B", "--offline", "--draft", "none")
@@ -120,24 +133,22 @@ def test_the_words_name_each_node_and_nothing_of_rays(cluster: RayCluster) -> No
     assert "small: engine budget" in done.out
     assert "bare: failed: specplan cannot be imported there" in done.out
     assert "One copy, on its best place:" in done.out
-    quiet = fit(cluster, *MODEL, "--quiet")
-    assert (quiet.out.count("\n"), quiet.err) == (1, "")
 
 
 def test_no_token_of_ours_reaches_a_node(cluster: RayCluster) -> None:
-    """Neither a task's arguments nor any process that the cluster started knows it."""
+    """No file of the cluster's holds it, and a task that asks its own environment finds none."""
     done = fit(cluster, *MODEL, "--json", "-", HF_TOKEN=CANARY)
     assert done.exit_code == 0
-    told = []
-    for pid in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
-        try:
-            group = os.getpgid(int(pid.name))
-            if group in {node.pid for node in cluster.nodes.values()}:
-                told.append(b"canary" in (pid / "environ").read_bytes() + (pid / "cmdline").read_bytes())
-        except (OSError, ProcessLookupError):
-            continue
-    assert len(told) > len(cluster.nodes)
-    assert not any(told)
+    probe = subprocess.run(
+        [sys.executable, "-c", PROBE, cluster.address],
+        env=environment(HF_TOKEN=CANARY, RAY_BACKEND_LOG_LEVEL="fatal"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert probe.stdout.split() == [CANARY, "None"]
     logs = [path for path in cluster.folder.rglob("*") if path.is_file() and path.stat().st_size < 2**22]
     assert not [path for path in logs if b"canarycanary" in path.read_bytes()]
 
@@ -146,9 +157,8 @@ def test_a_trial_runs_as_a_task_on_a_node_that_holds_the_plan(cluster: RayCluste
     pytest.importorskip("torch")
     done = fit(
         cluster,
-        *("specplan/tiny-target", "--draft", "specplan/tiny-draft", "--context", "1024", "--offline"),
-        *("--devices", "cpu", "--engine", "transformers", "--num-speculative-tokens", "2-4"),
-        *("--trial", "--trial-seconds", "1", "--json", "-"),
+        *tiny_trial(1),
+        *("--num-speculative-tokens", "2-4", "--json", "-"),
     )
     (candidate,) = done.document["candidates"]
     trial = candidate["trial"]
@@ -211,7 +221,7 @@ def test_a_node_that_dies_meanwhile_is_named_and_the_rest_stands(cluster: RayClu
 def test_a_silent_node_is_unread_and_counts_for_nothing(cluster: RayCluster, nvml: Path) -> None:
     cluster.add("silent", scenario_environment(nvml, h100(8) + HANGING))
     try:
-        done = fit(cluster, *MODEL, "--json", "-", "--ray-timeout", "6")
+        done = fit(cluster, *MODEL, "--json", "-", "--ray-timeout", "4")
     finally:
         cluster.kill("silent")
     assert done.exit_code == 0
@@ -234,6 +244,118 @@ def test_an_address_where_nobody_listens_is_told_at_once(cluster: RayCluster) ->
     assert done.returncode == 6
     assert done.stderr.startswith("error: Ray cluster 127.0.0.1:1: nobody listens there")
     assert time.monotonic() - start < 15
+
+
+def tiny_trial(seconds: int) -> list[str]:
+    return [
+        *("specplan/tiny-target", "--draft", "specplan/tiny-draft", "--context", "1024", "--offline"),
+        *("--devices", "cpu", "--engine", "transformers", "--trial", "--trial-seconds", str(seconds)),
+    ]
+
+
+def test_ctrl_c_ends_the_trial_on_its_node_and_the_plan_is_told(cluster: RayCluster) -> None:
+    pytest.importorskip("torch")
+    mark = b"\0--trial-seconds\x003571\0"
+    with subprocess.Popen(
+        command(cluster, *tiny_trial(3571), "--json", "-"),
+        env=environment(),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+
+        def there() -> list[int]:
+            return [pid for pid, words in processes().items() if mark in words and pid != running.pid]
+
+        wait_until(there)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+    done = Done(running.returncode, out, "")
+    assert done.exit_code == 130
+    assert done.document["fleet"]["copies"] == 3
+    assert done.document["candidates"][0]["trial"]["error"]["code"] == "trial_interrupted"
+    wait_until(lambda: not there(), 20)
+
+
+def test_a_trial_whose_node_dies_is_run_again_on_another(
+    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test: it takes a node from the cluster."""
+    pytest.importorskip("torch")
+    for name, value in SURROUNDINGS.items():
+        monkeypatch.setenv(name, value)
+    nodes = {node.name: node.node_id for node in read_nodes_here(cluster)}
+    killed: list[str] = []
+
+    def kill_where_it_runs() -> None:
+        mark = b"\0--trial-seconds\x003\0"
+        groups = {os.getpgid(node.pid): name for name, node in cluster.nodes.items() if node.poll() is None}
+
+        def places() -> list[str]:
+            found = [pid for pid, words in processes().items() if mark in words]
+            return [groups[group] for pid in found for above in ancestors(pid) if (group := pgid(above)) in groups]
+
+        wait_until(places)
+        killed.append(places()[0])
+        cluster.kill(killed[0])
+
+    job = TrialJob(
+        name="pair",
+        arguments=(
+            *("trial", "specplan/tiny-target", "specplan/tiny-draft", "--devices", "cpu", "--offline"),
+            *("--trial-seconds", "3", "--quiet", "--json", "-"),
+        ),
+        nodes=(nodes["small"], nodes["two-h100"]),
+        num_gpus=0,
+        num_cpus=1,
+        seconds=100,
+    )
+    killer = threading.Thread(target=kill_where_it_runs)
+    killer.start()
+    (answer,) = run_trials(cluster.address, [job])
+    killer.join()
+    assert killed[0] in {"small", "two-h100"}
+    assert answer.document is not None, answer.why
+    assert answer.document["trial"]["outcome"] in {"confirms", "contradicts"}
+
+
+def read_nodes_here(cluster: RayCluster) -> Sequence[NodeReading]:
+    return read_nodes(cluster.address, "host", 30)
+
+
+def processes() -> dict[int, bytes]:
+    """The command line of every process of this machine."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdecimal():
+            with suppress(OSError):
+                found[int(place.name)] = b"\0" + (place / "cmdline").read_bytes()
+    return found
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """The process and those that it descends from."""
+    while pid > 1:
+        yield pid
+        try:
+            pid = int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return
+
+
+def pgid(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def read_until(terminal: int, text: str | None, seconds: float = 60) -> str:
