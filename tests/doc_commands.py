@@ -39,7 +39,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     r"specplan trial .*": "takes a minute and weights; tests/cli/test_trial.py runs it",
     r"specplan fit .*--(trial|download).*": "takes minutes and weights; tests/cli/test_fit_trials.py runs it",
     r"specplan fit .*--ray .*": "joins a Ray cluster; tests/planner/fleet/test_ray.py starts one",
-    r"specplan models --add .*": "asks the Hub; tests/cli/test_model_sources.py adds one of a stand-in Hub",
+    r"specplan models --add .*": "asks the Hub; tests/cli/test_other_commands.py adds a folder",
     r"specplan .*(/opt/|/etc/|/srv/).*": "names a place of the reader's machine",
 }
 

@@ -45,8 +45,6 @@ _PAIRS: Final = {
     DraftMethod.DFLASH: ("Qwen/Qwen3-8B", "z-lab/Qwen3-8B-DFlash-b16"),
     DraftMethod.DSPARK: ("Qwen/Qwen3-8B", "deepseek-ai/dspark_qwen3_8b_block7"),
 }
-#: Engines whose own commands are read by check-command.
-_READ: Final = frozenset({"vllm", "sglang", "llama.cpp"})
 _BACKEND_OF: Final = {"transformers": "builtin"}
 
 
@@ -89,11 +87,18 @@ def _planned(profiles: list[EngineProfile]) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for profile in profiles:
         name = profile.name
-        reads = f"yes, {len(options_of(name))} options known" if name in _READ else "no"
         backend = _BACKEND_OF.get(name, name)
         backend = f"`{backend}`" if backend in BACKENDS else "none"
-        found.append((f"`{name}`", profile.version, _TAKES[profile.budget_base], reads, backend))
+        found.append((f"`{name}`", profile.version, _TAKES[profile.budget_base], _read_by_us(name), backend))
     return found
+
+
+def _read_by_us(engine: str) -> str:
+    """Whether check-command reads the engine's own commands: where it has the table of their options."""
+    try:
+        return f"yes, {len(options_of(engine))} options known"
+    except KeyError:
+        return "no"
 
 
 def _methods(profiles: list[EngineProfile]) -> list[tuple[str, ...]]:

@@ -33,6 +33,7 @@ from planner import nvml
 from planner.cli.main import COMMANDS, group, main
 from planner.commands.reading.read_llama_cpp import read_llama_cpp
 from planner.commands.reading.read_sglang import read_sglang
+from planner.commands.reading.read_tensorrt_llm import read_tensorrt_llm
 from planner.commands.reading.read_vllm import read_vllm
 from planner.commands.reading.split import find_engine, split_text
 from planner.declared_gpus import parse_gpu_option
@@ -100,7 +101,7 @@ def test_there_is_something_to_check() -> None:
 def idle(gpus: str) -> DeviceReading:
     """GPUs that nobody uses, as the driver lists them."""
     devices = [
-        replace(gpu, index=i, source=DeviceSource.NVML, uuid=f"GPU-{i}", driver_version="580.65.06")
+        replace(gpu, index=i, source=DeviceSource.NVML, uuid=f"GPU-{i}", driver_version="580.65.06", notes=())
         for i, gpu in enumerate(parse_gpu_option(gpus))
     ]
     return DeviceReading(
@@ -211,7 +212,12 @@ def test_make_knows_the_targets(page: Path) -> None:
             assert (ran.returncode, ran.stderr) == (0, ""), shown.command
 
 
-ENGINES = {"vllm": read_vllm, "sglang": read_sglang, "llama-server": read_llama_cpp}
+ENGINES = {
+    "vllm": read_vllm,
+    "sglang": read_sglang,
+    "llama-server": read_llama_cpp,
+    "trtllm-serve": read_tensorrt_llm,
+}
 
 
 @pytest.mark.parametrize("page", with_commands(*ENGINES), ids=where)

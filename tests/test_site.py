@@ -135,6 +135,8 @@ def test_the_search_works_without_a_network(way: str, site: Path, served: str) -
         found = page.locator(".md-search-result__link").first
         found.wait_for(timeout=20_000)
         assert "common-problems.html" in str(found.get_attribute("href"))
+        page.locator("input.md-search__input").fill("حافظه")
+        page.locator(".md-search-result__link[href*='fa/']").first.wait_for(timeout=20_000)
         browser.close()
     assert errors == []
     assert [url for url in asked if not url.startswith((here, "data:", "blob:", "about:"))] == []

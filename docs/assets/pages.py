@@ -16,9 +16,10 @@ from mkdocs.structure.pages import Page
 _UPWARD = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 #: A short piece of code, and a figure with its unit: neither is cut at the end of a line.
-_SHORT_CODE = re.compile(r"<code>(?=[^<]{1,28}</code>)")
+_SHORT_CODE = re.compile(r"<code(?=[^>]*>[^<]{1,28}</code>)")
 _UNIT = re.compile(r"(?<=\d) (?=%|×|[KMG]i?B\b|GB/s|TFLOPS|s\b)")
 _BLOCK = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
+_OUTPUT = re.compile(r'(<span class="go">[^<]*)</span>\n')
 _PUBLISHED = "deploy/"
 
 
@@ -51,7 +52,8 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_config: obje
 
 
 def on_page_content(html: str, **_page: object) -> str:
-    """Keeps options and figures on one line, but for what stands in blocks of code."""
+    """Keeps options and figures on one line; in blocks of code, an output's line ends with its line break."""
     parts = _BLOCK.split(html)
-    parts[::2] = [_UNIT.sub("&nbsp;", _SHORT_CODE.sub('<code class="short">', part)) for part in parts[::2]]
+    parts[::2] = [_UNIT.sub("&nbsp;", _SHORT_CODE.sub('<code class="short"', part)) for part in parts[::2]]
+    parts[1::2] = [_OUTPUT.sub(r"\1\n</span>", part) for part in parts[1::2]]
     return "".join(parts)
