@@ -144,8 +144,10 @@ class _Reader:
         start, end = offsets
         if end < start:
             self._refuse(name, f"ends at byte {end}, before its start {start}")
-        known = find_dtype(dtype)
-        if known is not None and math.prod(shape) * known.bits != (end - start) * 8:
+        known, elements = find_dtype(dtype), math.prod(shape)
+        # No type has less than a bit an element, of tomorrow's neither.
+        wrong = elements > (end - start) * 8 if known is None else elements * known.bits != (end - start) * 8
+        if wrong:
             self._refuse(name, f"of type {dtype} and shape {shape} cannot fill its {end - start} bytes")
         return StoredTensor(name=name, dtype=dtype, shape=tuple(shape), start=start, end=end)
 

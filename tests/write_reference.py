@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 from injected.child import CHILD_CASES
+from injected.config import CONFIG_CASES, SHAPES, VALUES
 from injected.devices import DEVICE_CASES
 from injected.hub import HUB_CASES
 from injected.record import Fault
@@ -42,6 +43,7 @@ OTHER_CODES: Final = (
 FAULTS: Final[Mapping[str, Sequence[Fault]]] = {
     "The Hub, the network and what a repository holds": HUB_CASES,
     "Drivers and devices": DEVICE_CASES,
+    "Configurations": CONFIG_CASES,
     "Text from elsewhere": TEXT_CASES,
     "A trial: the model's folder, libraries, memory, the device": WORKER_CASES,
     "A trial: its child process": CHILD_CASES,
@@ -198,6 +200,20 @@ def faults_page() -> str:
             for fault in cases
         ]
         lines += ["", f"## {title}", "", *table(["fault", "exit", "code", "it is told"], rows)]
+    lines += [
+        "",
+        "## Swept, not listed",
+        "",
+        f"- Every field of {len(SHAPES)} configurations of unlike kinds ({', '.join(SHAPES)}) holding",
+        f"  {', '.join(VALUES)}: refused with the field's name, or the same plan as without it.",
+        "- 100,000 safetensors headers, valid ones and such with overlaps, gaps, overflows, wrong types and shapes,",
+        "  cut and changed bytes: exactly the bytes of the header, or an error; what is read agrees with the",
+        "  reference implementation.",
+        "- Ctrl-C at thirty moments of a plan, a reading from a slow Hub and a trial; SIGTERM and SIGHUP in a trial:",
+        "  no traceback, no half of a file, no process left.",
+        "- Every command on a full disk and in a folder that takes no files; with stdout or stderr closed; without a",
+        "  terminal; in an ASCII locale.",
+    ]
     return page_text(lines)
 
 

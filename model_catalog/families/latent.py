@@ -35,6 +35,8 @@ _NUMERICS: Final = (
 )
 
 ROUTER_BIAS: Final = "gate.e_score_correction_bias"
+#: What GlmMoeDsaConfig knows a layer's indexer to be.
+_INDEXERS: Final = ("full", "shared")
 
 
 def latent_projections(view: ConfigView, hidden: int, heads: int, *, bias: bool = False) -> Tensors:
@@ -141,6 +143,9 @@ def _indexer_layers(view: ConfigView, count: int) -> tuple[bool, ...]:
         return tuple(max(number - offset + 1, 0) % frequency == 0 for number in range(count))
     if len(kinds) < count:
         raise view.fail("indexer_types", f"has {len(kinds)} entries for {count} layers")
+    for number, kind in enumerate(kinds[:count]):
+        if kind not in _INDEXERS:
+            raise view.fail(f"indexer_types[{number}]", f"must be one of {', '.join(_INDEXERS)}")
     return tuple(kind == "full" for kind in kinds[:count])
 
 
