@@ -206,13 +206,13 @@ def faults_page() -> str:
         "",
         f"- Every field of {len(SHAPES)} configurations of unlike kinds ({', '.join(SHAPES)}) holding",
         f"  {', '.join(VALUES)}: refused with the field's name, or the same plan as without it.",
-        "- 100,000 safetensors headers, valid ones and such with overlaps, gaps, overflows, wrong types and shapes,",
-        "  cut and changed bytes: exactly the bytes of the header, or an error; what is read agrees with the",
-        "  reference implementation.",
-        "- Ctrl-C at thirty moments of a plan, a reading from a slow Hub and a trial; SIGTERM and SIGHUP in a trial:",
-        "  no traceback, no half of a file, no process left.",
-        "- Every command on a full disk and in a folder that takes no files; with stdout or stderr closed; without a",
-        "  terminal; in an ASCII locale.",
+        "- 100,000 safetensors headers, valid ones and such with overlaps, gaps, overflows, wrong types and",
+        "  shapes, cut and changed bytes: exactly the bytes of the header, or an error; what is read agrees with",
+        "  the reference implementation.",
+        "- Ctrl-C at thirty moments of a plan, a reading from a slow Hub and a trial; SIGTERM and SIGHUP in a",
+        "  trial: no traceback, no half of a file, no process left.",
+        "- Every command on a full disk and in a folder that takes no files; with stdout or stderr closed; without",
+        "  a terminal; in an ASCII locale.",
     ]
     return page_text(lines)
 
