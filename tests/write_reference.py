@@ -211,8 +211,8 @@ def faults_page() -> str:
         "  the reference implementation.",
         "- Ctrl-C at thirty moments of a plan, a reading from a slow Hub and a trial; SIGTERM and SIGHUP in a",
         "  trial: no traceback, no half of a file, no process left.",
-        "- Every command on a full disk and in a folder that takes no files; with stdout or stderr closed; without",
-        "  a terminal; in an ASCII locale.",
+        "- Every command on a full disk and in a folder that takes no files; with stdout or stderr closed; in an",
+        "  ASCII locale; without a terminal.",
     ]
     return page_text(lines)
 
