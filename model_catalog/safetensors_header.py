@@ -125,7 +125,7 @@ class _Reader:
             self.fail(f"has a header that is not JSON ({_shown(str(cause))})")
         if not isinstance(header, dict):
             self.fail("has a header that is not a JSON object")
-        if not isinstance(header.get(_METADATA_KEY, {}), dict):
+        if not isinstance(header.get(_METADATA_KEY), dict | None):
             self.fail(f"has {_METADATA_KEY} that is not an object")
         return header
 

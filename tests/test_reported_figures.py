@@ -37,6 +37,7 @@ from planner.workload import Workload
         ("kv_missized-12", "meta-llama/Llama-3.1-70B-Instruct", 8, 327_680 // 8),
         ("kv_missized-17", "Qwen/Qwen2.5-3B-Instruct", 8, 18_432),
         ("kv_missized-18", "Qwen/Qwen3-32B", 8, 262_144 // 8),
+        ("kv_missized-22", "Qwen/Qwen3.5-27B", 1, 65_536),  # a 27B with full attention in every fourth layer, too
         ("kv_missized-31", "meta-llama/Llama-2-7b-hf", 1, 524_288),
         ("config_bad-01", "mistralai/Mixtral-8x22B-Instruct-v0.1", 1, 2 * 56 * 8 * 128 * 2),
         ("config_bad-03", "moonshotai/Kimi-K2.5", 1, 70_272),

@@ -19,6 +19,7 @@ from injected.text import TEXT_CASES
 from injected.trial import WORKER_CASES
 from reference_data import engines_page, gpus_page, models_page
 from reference_report import report_page
+from reference_reported import fault_cases_page
 from reference_text import MADE, escaped, listed, page_text, table
 
 from model_catalog.errors import SpecplanError
@@ -194,6 +195,7 @@ def faults_page() -> str:
         "`tests/injected/`. Each of them is done, and its outcome held to what stands here. The words are a part",
         "of what is told. Where there is no code an answer comes all the same.",
     ]
+    lines += ["[What users of other planners reported](fault-cases.md) is answered on a page of its own."]
     for title, cases in FAULTS.items():
         rows = [
             (fault.what, str(fault.exit_code), f"`{fault.code}`" if fault.code else "", fault.says)
@@ -221,6 +223,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "exit-codes.md": exit_codes_page,
     "command-line.md": command_line_page,
     "faults.md": faults_page,
+    "fault-cases.md": fault_cases_page,
     "report.md": report_page,
     "engines.md": engines_page,
     "gpus.md": gpus_page,

@@ -109,6 +109,12 @@ def test_what_is_refused(header: object, says: str) -> None:
     assert caught.value.message.isprintable()
 
 
+@pytest.mark.parametrize("metadata", [None, {}, {"format": "pt"}])
+def test_metadata_of_nothing(metadata: object) -> None:
+    """The reference implementation takes null for none, and such files are published."""
+    assert len(parse({"__metadata__": metadata, "a": tensor()})) == 1
+
+
 def test_the_file_must_be_as_long_as_the_header_says() -> None:
     header = {"a": tensor()}
     length = 8 + len(json.dumps(header)) + 12
