@@ -56,8 +56,8 @@ def fault_cases_page() -> str:
         "",
         MADE,
         "",
-        f"{len(cases)} faults that users of planners, engines and monitors reported in public. {held} are held by a",
-        "test of the figure, the verdict or the rule that answers them; the others are answered in words, also",
+        f"{len(cases)} faults that users of planners, engines and monitors reported in public. {held} are held by",
+        "a test of the figure, the verdict or the rule that answers them; the others are answered in words, also",
         "where the answer is no better.",
     ]
     for kind, title in TITLES.items():
