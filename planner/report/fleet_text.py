@@ -1,6 +1,8 @@
 """A fleet in words: the answer, a table of equal nodes, what binds the others. Names are made safe."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from planner.devices import DeviceSource
@@ -24,8 +26,21 @@ _NODE_WORDS: Final = {
     Answer.UNKNOWN: "cannot tell",
 }
 _LONGEST_NAME: Final = 22
+_RANK: Final = re.compile(r" on rank \d+")
 #: Nodes named for one reason; of more, a number.
 _MOST_NAMES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Nodes in one row. ``stage``: each is a stage of a copy that spans nodes."""
+
+    nodes: tuple[NodeVerdict, ...]
+    stage: bool
+
+    @property
+    def first(self) -> NodeVerdict:
+        return self.nodes[0]
 
 
 def fleet_line(fleet: FleetPlan, recipes: Mapping[str, Recipe], *, with_draft: bool) -> str:
@@ -40,7 +55,7 @@ def fleet_text(fleet: FleetPlan, recipes: Mapping[str, Recipe], cluster: str, *,
     head = f"Fleet           {safe_line(cluster)}: {_counted(fleet)}"
     blocks = ["\n".join(wrapped(head, indent=16))]
     blocks.append("\n".join(wrapped(fleet_line(fleet, recipes, with_draft=with_draft), indent=2)))
-    groups = _groups(fleet.nodes)
+    groups = _groups(fleet)
     rows = [_row(group) for group in groups]
     blocks.append(table(rows, ["Nodes", "Devices", "Free", "Copies", "Verdict"], "llrrl"))
     blocks += [_spans(fleet), _reasons(groups), _notes(fleet.nodes)]
@@ -98,33 +113,43 @@ def _counted(fleet: FleetPlan) -> str:
     return "; ".join(parts)
 
 
-def _groups(verdicts: Iterable[NodeVerdict]) -> list[list[NodeVerdict]]:
-    """Nodes that the table shows as one: alike in their devices, their answer and what binds them."""
+def _groups(fleet: FleetPlan) -> list[_Group]:
+    """Nodes that the table shows as one: alike in their devices, their answer and what keeps them from more."""
+    stages = {node.node_id for span in fleet.spans for node in span.nodes}
     groups: dict[tuple[object, ...], list[NodeVerdict]] = {}
-    for verdict in verdicts:
-        alike = (verdict.node.state, _devices(verdict.node), verdict.answer, verdict.copies, verdict.binding)
+    for verdict in fleet.nodes:
+        part = verdict.node.node_id in stages
+        why = "" if part or verdict.answer is Answer.FITS else _binding(verdict)
+        alike = (verdict.node.state, _devices(verdict.node), verdict.answer, verdict.copies, part, why)
         groups.setdefault(alike, []).append(verdict)
-    return sorted(groups.values(), key=lambda group: -group[0].copies)
+    found = [_Group(nodes=tuple(nodes), stage=bool(alike[4])) for alike, nodes in groups.items()]
+    return sorted(found, key=lambda group: (-group.first.copies, not group.stage))
 
 
-def _named(group: Sequence[NodeVerdict]) -> str:
-    name = safe_line(group[0].node.name)
-    more = f" +{len(group) - 1:,}" if len(group) > 1 else ""
+def _binding(verdict: NodeVerdict) -> str:
+    """What binds, without the position of a device that is another one on every node."""
+    return _RANK.sub("", safe_line(verdict.binding))
+
+
+def _named(group: _Group) -> str:
+    name = safe_line(group.first.node.name)
+    more = f" +{len(group.nodes) - 1:,}" if len(group.nodes) > 1 else ""
     longest = _LONGEST_NAME - len(more)
     return (name if len(name) <= longest else f"{name[: longest - 1]}…") + more
 
 
-def _row(group: Sequence[NodeVerdict]) -> tuple[str, ...]:
-    first = group[0]
+def _row(group: _Group) -> tuple[str, ...]:
+    first = group.first
     if first.node.state is not NodeState.READ:
         return _named(group), "", "", "", first.node.state.value
-    free = [size for verdict in group if (size := verdict.least_free_bytes) is not None]
+    free = [size for verdict in group.nodes if (size := verdict.least_free_bytes) is not None]
     shown = "" if not first.devices else "not read"
     if free:
         low, high = room(min(free)), room(max(free))
         shown = low if low == high else f"{low.removesuffix(' GiB')} – {high}"
     copies = f"{first.copies:,}" if first.devices else ""
-    return _named(group), _devices(first.node), shown, copies, _NODE_WORDS[first.answer] if first.devices else "-"
+    word = "a stage" if group.stage else _NODE_WORDS[first.answer] if first.devices else "-"
+    return _named(group), _devices(first.node), shown, copies, word
 
 
 def _devices(node: NodeReading) -> str:
@@ -150,20 +175,27 @@ def _spans(fleet: FleetPlan) -> str:
     return "\n".join(lines)
 
 
-def _reasons(groups: Sequence[Sequence[NodeVerdict]]) -> str:
+def _reasons(groups: Sequence[_Group]) -> str:
     lines = []
     for group in groups:
-        first = group[0]
-        if first.answer is Answer.FITS or (first.node.state is NodeState.READ and not first.devices):
+        first = group.first
+        nothing = first.node.state is NodeState.READ and not first.devices
+        if first.answer is Answer.FITS or group.stage or nothing:
             continue
-        short = ""
-        if first.headroom_bytes is not None and first.headroom_bytes < 0:
-            short = f"; short of {need_bytes(-first.headroom_bytes)}"
+        short = _shortage(group)
         state = "" if first.node.state is NodeState.READ else f"{first.node.state.value}: "
         hint = "" if first.node.hint is None else f" ({safe_line(first.node.hint)})"
-        text = f"  {_named(group)}: {state}{safe_line(first.binding)}{short}{hint}"
+        text = f"  {_named(group)}: {state}{_binding(first)}{short}{hint}"
         lines += wrapped(text, indent=4)
     return "\n".join([paint("What binds:", "heading"), *lines]) if lines else ""
+
+
+def _shortage(group: _Group) -> str:
+    missing = [-room for verdict in group.nodes if (room := verdict.headroom_bytes) is not None and room < 0]
+    if not missing:
+        return ""
+    low, high = need_bytes(min(missing)), need_bytes(max(missing))
+    return f"; {low} short" if low == high else f"; {low.removesuffix(' GiB')} – {high} short"
 
 
 def _notes(verdicts: Iterable[NodeVerdict]) -> str:

@@ -129,6 +129,8 @@ def fit_fleet(
         if trials is not None:
             _try(told, trials, planner)
             recipes, fleet = _whole(nodes, by_kind, planner)
+    elif start_trials is not None:
+        output.warn("no_trial", "no trial: no node holds the plan for certain, or there is no draft to try")
     advice = advise(told.findings, options.also_for)
     if advice.why_not is not None:
         output.note("no_command", f"no command can be written: {advice.why_not}")

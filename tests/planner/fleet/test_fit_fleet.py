@@ -86,6 +86,10 @@ def test_what_no_node_holds_is_laid_over_as_few_nodes_as_hold_it() -> None:
     assert len(result.fleet.spans) == 2
     assert (result.fleet.copies, result.exit_code) == (2, 0)
     assert "n0 + n1" in told(result)
+    assert [line.split()[-2:] for line in told(result).splitlines() if line.startswith("n0 +3")] == [
+        ["a", "stage"]
+    ]
+    assert "n4: a copy takes 2 devices, and it has 1" in told(result)
     assert "2 copies of the plan on 4 of 5 nodes" in told(result)
 
 
@@ -93,7 +97,10 @@ def test_a_fleet_too_small_is_a_no_and_says_what_binds() -> None:
     result = fitted([node("a", [gpu("l4")]), node("b", [gpu("l4")])])
     assert (result.fleet.answer, result.exit_code) == (Answer.DOES_NOT_FIT, 3)
     assert "DOES NOT FIT: no node holds a copy" in told(result)
-    assert "short of" in told(result)
+    assert "engine budget; largest line: target_feed_forward; 46.13 GiB short" in " ".join(told(result).split())
+    shortage = result.fleet.nodes[0].headroom_bytes
+    assert shortage is not None
+    assert -46.13 * GIB <= shortage < -46.12 * GIB
 
 
 def test_an_unread_node_makes_a_no_a_cannot_tell() -> None:
@@ -182,6 +189,15 @@ def test_the_report_has_the_fleet_beside_one_copy() -> None:
     assert report.verdict.answer == "fits"
     # `specplan check` reads it as any other.
     assert read_saved_report(json.dumps(document).encode(), "r").plan.answer is Answer.FITS
+
+
+def test_a_trial_that_has_no_place_is_said_so() -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("there is nowhere to run it")
+
+    remarks = CollectedRemarks()
+    fit_fleet("Qwen/Qwen3-32B", asked(), [node("a", [gpu("l4")])], "cluster", remarks, start_trials=never)
+    assert [remark.code for remark in remarks.remarks] == ["no_trial"]
 
 
 def test_equal_nodes_share_a_row() -> None:
