@@ -23,7 +23,7 @@ _WORST_FIRST: Final = (Level.BREAKS, Level.DOUBT, Level.NOTE)
 #: A name beyond this length says nothing to people; whatever is longer was made to fill a terminal.
 _LONGEST: Final = 300
 #: A card's UUID at the end of a subject; its first group tells cards of one machine apart.
-_UUID: Final = re.compile(r"\(((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]*\)$")
+_UUID: Final = re.compile(r"\(((?:GPU|MIG)-[0-9a-f]{8}|device \d+)[0-9a-f-]*\)$")
 
 
 def verdict_line(checked: Checked) -> str:

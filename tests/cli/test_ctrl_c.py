@@ -129,3 +129,27 @@ def test_ctrl_c_at_any_moment(name: str, tmp_path: Path) -> None:
         assert left_behind(folder) == []
         codes.add(code)
     assert codes & {130, -signal.SIGINT}  # some of them came in time
+
+
+#: Ctrl-C in a callback of the interpreter's own, where Python prints an exception and goes on.
+IN_A_CALLBACK = """
+import signal, time, weakref
+from planner.cli import main as module
+class Thing: pass
+def main():
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    del thing
+    try:
+        time.sleep(20)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+module.main = main
+"""
+
+
+def test_ctrl_c_is_not_swallowed_by_a_callback(tmp_path: Path) -> None:
+    started = time.monotonic()
+    assert run(START + IN_A_CALLBACK + PLAIN, [], prepare(tmp_path / "folder"), None, NO_CONNECTION) == (130, "")
+    assert time.monotonic() - started < 10
