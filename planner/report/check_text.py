@@ -7,7 +7,7 @@ from planner.recheck.records import Code, Difference, Level, RankNow, Standing
 from planner.report.check_document import Checked
 from planner.report.plain import Style, paint, safe_line
 from planner.report.tables import table
-from planner.report.words import need_bytes, room, wrapped
+from planner.report.words import LINE_LENGTH, need_bytes, room, wrapped
 
 _WORDS: Final[dict[Standing, tuple[str, Style]]] = {
     Standing.HOLDS: ("HOLDS", "good"),
@@ -23,7 +23,8 @@ _WORST_FIRST: Final = (Level.BREAKS, Level.DOUBT, Level.NOTE)
 #: A name beyond this length says nothing to people; whatever is longer was made to fill a terminal.
 _LONGEST: Final = 300
 #: A card's UUID at the end of a subject; its first group tells cards of one machine apart.
-_UUID: Final = re.compile(r"\(((?:GPU|MIG)-[0-9a-f]{8}|device \d+)[0-9a-f-]*\)$")
+_UUID: Final = re.compile(r"\(((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]*\)$")
+_NUMBER: Final = re.compile(r"\((device \d+)\)$")
 
 
 def verdict_line(checked: Checked) -> str:
@@ -38,10 +39,11 @@ def quiet_line(checked: Checked) -> str:
         return verdict_line(checked)
     word, style = _WORDS[checked.standing]
     worst = min(checked.differences, key=lambda found: _WORST_FIRST.index(found.level))
-    uuid = _UUID.search(worst.subject)
-    subject = worst.subject if uuid is None else uuid[1]
     text = _holder(checked).removeprefix("; ") or _shown(worst.text)
-    return f"{paint(word, style)}: {_shown(subject)}: {text}"
+    short = _UUID.search(worst.subject)
+    if short is None and len(f"{word}: {worst.subject}: {text}") > LINE_LENGTH:
+        short = _NUMBER.search(worst.subject)
+    return f"{paint(word, style)}: {_shown(worst.subject if short is None else short[1])}: {text}"
 
 
 def check_text(checked: Checked) -> str:
