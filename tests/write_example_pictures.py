@@ -22,7 +22,7 @@ PINNED: Final = next(
 
 
 def example_pictures() -> dict[str, str]:
-    """File names and SVG texts: Qwen3 32B with Qwen3 0.6B for 16 sequences on two H100, nothing of this machine."""
+    """File names and SVG texts: Qwen3 32B with Qwen3 0.6B for 16 sequences on two H100."""
     found = plan(
         "Qwen/Qwen3-32B", drafts="Qwen/Qwen3-0.6B", context=8192, batch=16, gpu="h100-80gb:2", tp=2, offline=True
     )
