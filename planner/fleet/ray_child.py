@@ -78,7 +78,8 @@ def _join(address: str) -> Any:  # noqa: ANN401 - the module ray
         )
     except ConnectionError as error:
         hint = "start one, or join one, on this machine: ray start --address=HOST:PORT"
-        raise Refused("no_cluster", _first_line(error), hint) from error
+        text = "none is running" if address == "auto" else _first_line(error)
+        raise Refused("no_cluster", text, hint) from error
     except Exception as error:
         hint = "run it on a node of the cluster, with the cluster's releases of Python and Ray: ray status"
         raise Refused("cluster_refused", _first_line(error), hint) from error
